@@ -43,8 +43,7 @@ class Layout:
             raise ValueError(f"n: expected at least one point, received {self.n}.")
         auto = (AxisType.Auto,) * len(self.mesh.axis_names)
         mesh = Mesh(self.mesh.devices, self.mesh.axis_names, axis_types=auto)
-        object.__setattr__(self, "mesh", mesh)
-        object.__setattr__(self, "axis", axes)
+        vars(self).update(mesh=mesh, axis=axes)
 
     @property
     def blocks(self) -> int:

@@ -129,10 +129,7 @@ def read_labels(path: StrPath, *, key: str | None = None, kind: str = "label") -
 
 @contextlib.contextmanager
 def open_text(path: pathlib.Path, newline: str) -> Iterator[io.TextIOWrapper]:
-    """A text file, packed (.gz) or not, in UTF-8 or, if it is marked so, in UTF-16.
-
-    Bytes that are not UTF-8 become halves of surrogate pairs.
-    """
+    """A text file, packed (.gz) or not, in UTF-8 or marked UTF-16; other bytes as surrogates."""
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
             wide = stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -65,8 +65,7 @@ def identity(label: Any) -> Any:
     """A text in one Unicode form and with one kind of line ends, without blanks at its ends."""
     if not isinstance(label, str):
         return label
-    text = label.replace("\r\n", "\n").replace("\r", "\n").strip()
-    return unicodedata.normalize("NFC", text)
+    return unicodedata.normalize("NFC", label.replace("\r\n", "\n").replace("\r", "\n").strip())
 
 
 def by_label(labels: np.ndarray, values: Iterable[Any]) -> dict[Any, Any]:

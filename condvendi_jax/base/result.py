@@ -15,7 +15,6 @@ from condvendi_jax.base import extras
 from condvendi_jax.base.tables import Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 _RUN = re.compile(r"^(?=[=+@\t\r-])(?![+-]?[\d.]+$)")  # The start of what spreadsheets would run.
@@ -103,7 +102,7 @@ def comma_separated(lines: Sequence[Mapping[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def svg(figure: Figure) -> str:
+def svg(figure: Any) -> str:
     """A figure as an SVG in base64, the same for equal figures."""
     import matplotlib  # Imported where it is used: it is slow to import.
 

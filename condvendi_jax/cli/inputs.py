@@ -142,7 +142,6 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
     embedded = not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
-    read_as_texts = texts or kind == "texts" or answers
     for flags, has_effect in {
         "outputs_key": kind == "embeddings",
         "prompts_key": paired and not texts and not answers,
@@ -150,7 +149,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "image_column": texts and kind == "images",
         "text_column": kind == "texts",
         "image_encoder": kind == "images" and embedded,
-        "text_encoder long_texts": read_as_texts and embedded,
+        "text_encoder long_texts": (texts or kind == "texts" or answers) and embedded,
         "encoder_device encoder_batch_size": by_name,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,

@@ -69,8 +69,7 @@ def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.
     """The RKE of subsets of rows `[p, s, m]` at ascending bandwidths `[g]`, `[p, s, g]`."""
     # The form of the kernel that is precise at the smallest bandwidth is so at all.
     unit = Gaussian(grid[0]).suited_to(points).unit
-    subsets = rows.reshape(-1, rows.shape[-1])
-    swept = _sweep(points, subsets, np.asarray(grid, points.dtype), unit)
+    swept = _sweep(points, rows.reshape(-1, rows.shape[-1]), np.asarray(grid, points.dtype), unit)
     return np.asarray(swept, np.float64).reshape(*rows.shape[:2], -1)
 
 

@@ -107,8 +107,8 @@ def chosen(
             else:
                 assert rule is not None  # `check` has seen to it.
                 rule_key, points = jax.random.fold_in(checks.check_key(key), index), drawn[index]
-                by_rule = bandwidth.by_rule
-                kernel = bandwidth.arbitrary(points) or by_rule(points, rule, rule_key, name)
+                arbitrary = bandwidth.arbitrary(points)
+                kernel = arbitrary or bandwidth.by_rule(points, rule, rule_key, name)
         if isinstance(kernel, bandwidth.RuledBandwidth):
             ruled[name], width = kernel, kernel.bandwidth
             kernel = Gaussian(math.nan if width is None else width)
@@ -208,8 +208,7 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
     n = points.shape[0]
     if largest < 1 and kernel.compares_equality and checks.distinct_rows(to_host(points))[0] < n:
         return fitting  # Two rows are equal, which a sample need not show.
-    probed = min(n, _PROBED_ROWS)
-    words = f"{name}: under {kernel!r} all kernel values between {probed} rows"
+    words = f"{name}: under {kernel!r} all kernel values between {min(n, _PROBED_ROWS)} rows"
     if smallest > 1 - _NEGLIGIBLE:
         constant = "the Gram is numerically constant and its scores are 1"
         checks.warn(f"{words} exceed 1 - 1e-6, {constant}: it cannot tell these embeddings apart.")

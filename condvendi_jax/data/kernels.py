@@ -443,8 +443,7 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
             raise TypeError("no number")
         with np.errstate(over="ignore"):
             traced = isinstance(bandwidth, Tracer)
-            cast = (jnp if traced else np).asarray(bandwidth, dtype=checks.compute_dtype())
-            value = placed(cast)
+            value = placed((jnp if traced else np).asarray(bandwidth, dtype=checks.compute_dtype()))
     except (TypeError, ValueError, OverflowError) as error:
         expected = "expected a positive number"
         raise TypeError(f"bandwidth: {expected}, received {bandwidth!r}.") from error

@@ -334,8 +334,7 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
         if not args and "pairs" in kwargs:
             args = (kwargs.pop("pairs"),)
         checks.check_keywords(kwargs, signature, name=function.__name__)
-        making = {name: kwargs.pop(name, None) for name in _MAKING}
-        making = {name: value for name, value in making.items() if value is not None}
+        making = {n: value for n in _MAKING if (value := kwargs.pop(n, None)) is not None}
         if not args or not isinstance(args[0], Pairs):
             args = (Pairs(*args[:2], **making), *args[2:])
         elif making:

@@ -80,10 +80,7 @@ class Rows:
 
     @functools.cached_property
     def prompt_kinds(self) -> tuple[int, np.ndarray]:
-        """The number of distinct prompts, and the number of the prompt of each row, `[n]`.
-
-        Outputs alone count as answers to one prompt.
-        """
+        """How many prompts differ (1 without), and the number of the prompt of each row, `[n]`."""
         count, (kinds,) = prompts_by_model([self])
         return count, kinds
 
@@ -144,8 +141,7 @@ class Rows:
         rows = np.repeat(np.arange(self.n), self.copies)
         shares = (self.shares / np.maximum(self.copies, 1))[rows]
         pairs = self.gathered()._but(weights=None, copies=None).rows(rows)
-        equal = np.allclose(shares, shares[0], rtol=1e-5, atol=0)
-        return pairs if equal else pairs.weighed(shares)
+        return pairs if np.allclose(shares, shares[0], rtol=1e-5, atol=0) else pairs.weighed(shares)
 
     def under(self, kernels: tuple[Kernel, ...]) -> Self:
         """The same points under other kernels, which no rule has drawn."""

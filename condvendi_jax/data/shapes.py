@@ -24,10 +24,7 @@ def are_labels(values: Any) -> bool:
 def labelled(
     models: Mapping[str, Mapping[str, Any]], kernels: Sequence[Any], similar_prompts: bool
 ) -> list[str]:
-    """Which arrays are labels in every model.
-
-    Refuses labels under a kernel of distances, and texts in place of embeddings of outputs.
-    """
+    """Which arrays are labels in all models; refuses them under distances, and texts as outputs."""
     roles = next(iter(models.values()))
     labels = [r for r in roles if all(are_labels(arrays[r]) for arrays in models.values())]
     for role, kernel in zip(("outputs", "prompts"), kernels, strict=True):

@@ -47,9 +47,8 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     """
     x = (pictures.astype(jnp.float32) - 127.0) / 128.0  # As the Lite variant was trained.
     filters, bias = parameters["stem"]
-    layout = ("NHWC", "HWIO", "NHWC")
     x = jax.lax.conv_general_dilated(
-        x, filters, (2, 2), "SAME", dimension_numbers=layout, precision=HIGHEST
+        x, filters, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=HIGHEST
     )
     x = jax.nn.relu6(x + bias)
     for block, stride in zip(parameters["blocks"], STRIDES, strict=False):
@@ -71,10 +70,7 @@ class EfficientNetEncoder:
         self.parameters = parameters
 
     def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
-        """Embed n RGB pictures, uint8 `[n, 224, 224, 3]`, as float32 `[n, 1280]`.
-
-        The features are non-negative (ReLU6) and not normalised.
-        """
+        """Embed RGB pictures, uint8 `[n, 224, 224, 3]`, as float32 `[n, 1280]`, not normalised."""
         embeddings = np.zeros((len(items), self.dimension), np.float32)
         # The last batch is padded to the size of the others: another program would cost more.
         size = padded_size(len(items), _BATCH)

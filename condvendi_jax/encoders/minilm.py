@@ -94,10 +94,7 @@ class MiniLMEncoder:
         long_texts: LongTexts = "cut",
         length: int = LENGTHS[-1],
     ):
-        """Pair parameters of `embed_tokens` with the `tokenizers.Tokenizer` of its ids.
-
-        The model reads `length` tokens, and the tokenizer does not truncate.
-        """
+        """Pair parameters of `embed_tokens` with the `Tokenizer` of its ids, which cuts nothing."""
         if long_texts not in get_args(LongTexts):
             raise ValueError(f"long_texts: expected cut or chunks, received {long_texts!r}.")
         self.parameters = parameters
@@ -125,10 +122,7 @@ class MiniLMEncoder:
         return " ".join(sentences) or None
 
     def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Embed n texts as unit vectors, float32 `[n, 384]`.
-
-        `long_texts` says what happens to long texts. Texts of similar length share a batch.
-        """
+        """Embed n texts as unit vectors, float32 `[n, 384]`; similar lengths share a batch."""
         texts = self._pieces(checked_texts(items))
         if self.long_texts == "cut":
             texts = [pieces[:1] for pieces in texts]

@@ -176,8 +176,7 @@ def _computed(
         for start in range(0, len(missing), size):
             tell(len(values), len(pairs))
             batch = missing[start : start + size]
-            computed = _values(loaded, [pairs[key] for key in batch])
-            values |= zip(batch, computed, strict=True)
+            values |= zip(batch, _values(loaded, [pairs[key] for key in batch]), strict=True)
             fresh |= {key: np.array([values[key]]) for key in batch}
             if shelf and time.monotonic() - kept_at > _KEPT_EVERY:
                 shelf = shelf if shelf.write(fresh) else None

@@ -110,8 +110,7 @@ def finite_rows(batch: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Arra
     present = jnp.all(jnp.stack([jnp.isfinite(rows).all(axis=1) for rows in batch]), axis=0)
     first = jnp.argmax(present)
     stand_ins = (lax.stop_gradient(lax.dynamic_slice_in_dim(rows, first, 1)) for rows in batch)
-    finite = map(functools.partial(jnp.where, present[:, None]), batch, stand_ins)
-    return present, tuple(finite)
+    return present, tuple(map(functools.partial(jnp.where, present[:, None]), batch, stand_ins))
 
 
 def kernel_values(

@@ -180,8 +180,7 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 record = _DECODER.decode(line)
             except ValueError as error:
                 words = f"is not JSON ({getattr(error, 'msg', error)}); write one record a line"
-                unfit = answers.Unfit(words)
-                record = error if isinstance(error, answers.Unfit) else unfit
+                record = error if isinstance(error, answers.Unfit) else answers.Unfit(words)
             except RecursionError:
                 record = answers.Unfit("is nested too deeply")
             yield number, record

@@ -368,10 +368,7 @@ def _digest(fields: dict[Any, Any]) -> Any:
 
 
 def _repeats(seen: Mapping[int, tuple[Any, str, dict[Any, Any]]]) -> dict[int, int]:
-    """The line that each repeated record stood in first, where a field numbers those of a prompt.
-
-    Without such a field, equal records are equal answers.
-    """
+    """The first line of each repeated record; none unless a field numbers those of a prompt."""
     first: dict[Any, int] = {}
     lines = {line: first.setdefault(whole, line) for line, (whole, *_) in seen.items()}
     repeated = {line: earlier for line, earlier in lines.items() if earlier < line}

@@ -13,19 +13,14 @@ from condvendi_jax.records.answers import Unfit, messages_of
 from condvendi_jax.records.formats import FORMATS, Format
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
-GIVEN = (
-    *("system", "system_prompt", "system_message", "instructions", "history", "context"),
-    *(*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files"),
-    *("images", "image"),
-)
+GIVEN = ("system", "system_prompt", "system_message", "instructions", "history", "context")
+GIVEN += (*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files")
+GIVEN += ("images", "image")
 _TEXTS = ("history", "context", "choices", "options")
 _LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions")
 LAST_TURN = "messages[-1]"
-ANSWER_FIELDS = (
-    *_LISTS,
-    *("generation", "response", "completion", "output", "answer", "prediction"),
-    *("predicted_text", "generated_text", "model_output", LAST_TURN),
-)
+ANSWER_FIELDS = (*_LISTS, "generation", "response", "completion", "output", "answer", "prediction")
+ANSWER_FIELDS += ("predicted_text", "generated_text", "model_output", LAST_TURN)
 MODEL_FIELD = "model"
 MODEL_FIELDS = (MODEL_FIELD, "model_name", "model_id", "engine", "llm")
 WEIGHT_FIELD = "probability"
@@ -143,8 +138,7 @@ class Record:
             try:
                 about = self.weight(answer), self.batch(answer)
                 beside = {field: self.beside(field, answer) for field in self.named.beside}
-                text = texts.assistant_text(answer.value, answer.name)
-                said = texts.checked(text, answer.name)
+                said = texts.checked(texts.assistant_text(answer.value, answer.name), answer.name)
                 yield Row(model, prompt, said, self._said[0], *about, beside)
             except Unfit as error:
                 yield error

@@ -70,10 +70,8 @@ class Behind:
         """Near-duplicates of several models, of most models first, and how many each model has."""
         shared = [of_models for of_models in self.alike.values() if len(of_models) > 1]
         shared.sort(key=lambda of_models: (-len(of_models), -sum(map(len, of_models.values()))))
-        return [
-            (sum(of_models.values(), []), {self.models[m]: len(k) for m, k in of_models.items()})
-            for of_models in shared[:count]
-        ]
+        counts = [{self.models[m]: len(k) for m, k in one.items()} for one in shared[:count]]
+        return [(sum(one.values(), []), n) for one, n in zip(shared, counts, strict=False)]
 
     def redundant(self, count: int) -> list[tuple[list[int], float]]:
         """The largest near-duplicates of one model, then single outputs, by influence.

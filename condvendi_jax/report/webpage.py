@@ -122,9 +122,8 @@ def answered(comparison: Comparison) -> tuple[str, str]:
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:
     first, n = comparison.first, comparison.n
     outputs = ", ".join(f"{name} {count:,}" for name, count in n.items())
-    if len({*n.values()}) == 1:
-        outputs = f"{first.n:,} of each model"
-    terms = {"Outputs": outputs}
+    alike = len({*n.values()}) == 1
+    terms = {"Outputs": f"{first.n:,} of each model" if alike else outputs}
     distinct = {e.distinct_prompts for e in comparison.evaluations.values() if e.distinct_prompts}
     if distinct:
         terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))

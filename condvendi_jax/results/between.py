@@ -99,11 +99,10 @@ class Between(Result):
 
     def notes(self) -> list[str]:
         """The meaning of an overlap, and where the errors come from."""
-        undefined = np.isnan(self.overlaps).any()
         notes = [
             f"overlap: the share of their outputs that two models have in common{self._given}; 1 if"
             " they say the same, 0 if nothing is common, above 1: too few repeats to tell"
-            + (", - if they have no prompt in common" if undefined else "")
+            + (", - if they have no prompt in common" if np.isnan(self.overlaps).any() else "")
         ]
         both = "different models and overlaps"
         if self.left_out:

@@ -20,12 +20,9 @@ from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.power import FEWEST_TESTED
 from condvendi_jax.statistics.reasons import Reason, Saturated, first
 
-MATCHED = {
-    "rows": "matched row by row",
-    "prompts": "matched by equal prompts",
-    "labels": "matched by the labels of their groups",
-    "none": "not matched: errors of differences are those of independent samples",
-}
+MATCHED = {"rows": "matched row by row", "prompts": "matched by equal prompts"}
+MATCHED["labels"] = "matched by the labels of their groups"
+MATCHED["none"] = "not matched: errors of differences are those of independent samples"
 
 
 class Design(NamedTuple):
@@ -198,10 +195,8 @@ class Comparison(Result):
         """A row for each model: its scores with errors and letters."""
         to_one = self._to_one_prompt
         heading = ["model", "n", *(["to one prompt"] if to_one else [])]
-        rows = [
-            [model, f"{n:,}", *to_one.get(model, []), *(r.cell(model) for r in self.rankings)]
-            for model, n in self.n.items()
-        ]
+        cells = {m: [*to_one.get(m, []), *(r.cell(m) for r in self.rankings)] for m in self.models}
+        rows = [[model, f"{n:,}", *cells[model]] for model, n in self.n.items()]
         return tables.Table([*heading, *(ranking.name for ranking in self.rankings)], rows)
 
     @property
@@ -298,10 +293,7 @@ class Comparison(Result):
 
     @property
     def main(self) -> list[Ranking]:
-        """The rankings of a short table: by Conditional, of outputs alone, and by quality.
-
-        Where prompts were asked once, the one of near prompts comes first.
-        """
+        """The rankings of a short table: of near prompts, Conditional, outputs alone, quality."""
         name = "conditional" if self.first.paired else "vendi"
         main = [ranking for ranking in self.rankings if ranking.score == "near"]
         main += [ranking for ranking in self.rankings if ranking.score == name]

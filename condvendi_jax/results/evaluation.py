@@ -340,8 +340,7 @@ class Evaluation(Result):
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
-        kind = "pairs" if self.paired else "outputs"
-        title = f"{self.n:,} {kind}, {self.dtype}"
+        title = f"{self.n:,} {'pairs' if self.paired else 'outputs'}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
 
 

@@ -29,10 +29,7 @@ def _finish(panel: Any, title: str, label: str) -> None:
 
 
 def over_bandwidths(profile: Any) -> Figure:
-    """The scores of a `Profile` against the bandwidth with their bands, a panel for each score.
-
-    A line ends where its model is at a limit.
-    """
+    """The scores of a `Profile` with bands, a panel each; lines end where models are at a limit."""
     names, widths = profile.names, profile.bandwidths
     size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(profile.models) // 6))
     drawn = Figure(figsize=size, layout="constrained")

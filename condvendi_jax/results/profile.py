@@ -262,11 +262,10 @@ class Profile(Result):
                 return tables.up_to(value, n) + (" *" if at_limit else "")
             return f"{value:.4g} {tables.interval(band)}"
 
-        ladder = enumerate(zip(self.multiples, self.bandwidths, strict=True))
         rows = [
             [f"{multiple:.3g}", f"{width:.4g}"]
             + [cell(values[m, k], n, bands[m, k], saturated[m, k]) for m, n in enumerate(self.n)]
-            for k, (multiple, width) in ladder
+            for k, (multiple, width) in enumerate(zip(self.multiples, self.bandwidths, strict=True))
         ]
         names = [model or "score" for model in self.models]
         return tables.Table(["times", f"bandwidth of {self.axis}", *names], rows)

@@ -156,11 +156,9 @@ class Ranking(Result):
 
     def difference(self, first: str, second: str) -> Difference:
         """The difference of two models, in that order; KeyError where they were not compared."""
-        for difference in self.differences:
-            if (difference.first, difference.second) == (first, second):
-                return difference
-            if (difference.second, difference.first) == (first, second):
-                return difference.swapped()
+        both = {d[:2]: d for d in (*self.differences, *map(Difference.swapped, self.differences))}
+        if (first, second) in both:
+            return both[first, second]
         raise KeyError(f"{first!r} and {second!r} were not compared; there are {[*self.values]}.")
 
     def ratio_in_words(self, difference: Difference) -> str:
@@ -189,10 +187,8 @@ class Ranking(Result):
         names += ("low", "high", "p_value", "adjusted_p_value", "equal", "detectable")
         names += ("ratio_low", "ratio_high", "letters", "first_rank", "last_rank")
         nan, ranks = math.nan, self.rank_sets
-        rows: list[Any] = [
-            (m, None, *self.estimate(m).as_dict().values(), *[nan] * 6, self.letters[m], *ranks[m])
-            for m in self.values
-        ]
+        scores: Any = {m: self.estimate(m).as_dict().values() for m in self.values}
+        rows = [(m, None, *scores[m], *[nan] * 6, self.letters[m], *ranks[m]) for m in scores]
         rows += [(*d[:4], nan, nan, *d[4:10], None, nan, nan) for d in self.differences]
         common = self.score, plain_order(self.order), self.truncation
         return [dict(zip(names, (*common, *row), strict=True)) for row in rows]

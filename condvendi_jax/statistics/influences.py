@@ -136,8 +136,7 @@ class TwoWayError(Error):
     def standard_error(self) -> float:
         """Over other prompts and other labels."""
         prompts, labels = error_of(self.influences) ** 2, self.labels.standard_error**2
-        both = prompts + labels - self.cells.standard_error**2
-        return math.sqrt(max(both, prompts, labels))
+        return math.sqrt(max(prompts + labels - self.cells.standard_error**2, prompts, labels))
 
     @functools.cached_property
     def at_levels(self) -> intervals.Ends:

@@ -67,8 +67,7 @@ class Spread(NamedTuple):
     ) -> int:
         """The smallest number of prompts with this power, at most `most`."""
         enough = functools.partial(self.power, k, effect=effect, level=level, at=at)
-        places = range(FEWEST_TESTED, most)
-        return FEWEST_TESTED + bisect.bisect_left(places, power, key=enough)
+        return FEWEST_TESTED + bisect.bisect_left(range(FEWEST_TESTED, most), power, key=enough)
 
     def needed_range(self, k: int, power: float, effect: float, level: float) -> tuple[int, int]:
         """The ends of that number at one variance, in 90% of what the pilot leaves open."""

@@ -101,8 +101,7 @@ def _posterior(
     similarity: np.ndarray, answers: np.ndarray, of_answers: float, of_pair: float, noise: float
 ) -> np.ndarray:
     """The mean and the ends of the posterior of each similarity, `[3, p]`."""
-    density = np.histogram(similarity, _EDGES)[0] / similarity.size
-    zeta = _components(density, of_answers, of_pair)
+    zeta = _components(np.histogram(similarity, _EDGES)[0] / similarity.size, of_answers, of_pair)
     priors, logs = _priors(similarity, noise)
     some = slice(None, None, math.ceil(similarity.size / _MOST))
     for _ in range(_PASSES):
