@@ -439,7 +439,7 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
     """Returns the bandwidth, a scalar above 0 that may be traced, in the compute dtype."""
     try:
         kind = bool if isinstance(bandwidth, bool) else getattr(bandwidth, "dtype", None)
-        if isinstance(bandwidth, (str, bytes)) or kind == np.dtype(bool):
+        if isinstance(bandwidth, (str, bytes, type(None))) or kind == np.dtype(bool):
             raise TypeError("no number")
         with np.errstate(over="ignore"):
             traced = isinstance(bandwidth, Tracer)
