@@ -15,7 +15,8 @@ import numpy as np
 from condvendi_jax import __version__
 from condvendi_jax.base import checks, files, tables
 from condvendi_jax.base.result import svg
-from condvendi_jax.report.behind import Behind, Items, check_texts, of_pairs
+from condvendi_jax.report import behind as outputs_behind
+from condvendi_jax.report.behind import Behind, Items
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import undominated
 from condvendi_jax.results.evaluation import not_computed, warning_lines
@@ -51,15 +52,15 @@ def html(
     """
     files.check_writable(path)
     if outputs is not None:
-        outputs = check_texts(outputs, comparison.pairs, "outputs")
+        outputs = outputs_behind.check_texts(outputs, comparison.pairs, "outputs")
     if prompts is not None:
-        prompts = check_texts(prompts, comparison.pairs, "prompts")
+        prompts = outputs_behind.check_texts(prompts, comparison.pairs, "prompts")
     from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
     over, rated, failed = comparison.profile, comparison.qualities, dict(comparison.failed)
     behind = drawn = plane = None
     with checks.optional("outputs behind the scores", failed):
-        behind = of_pairs(comparison.pairs)
+        behind = outputs_behind.of_pairs(comparison.pairs)
     with checks.optional("figures", failed):
         drawn = over and svg(over.plot())
         plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
