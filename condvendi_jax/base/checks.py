@@ -46,12 +46,8 @@ class TransformationError(TypeError):
     """A function was called inside jax.jit, jax.vmap or jax.grad, where it cannot run."""
 
 
-_TRACED = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    TransformationError,
-)
+_TRACED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+_TRACED += (jax.errors.TracerIntegerConversionError, TransformationError)
 
 
 def outside_transformations(function: _Function) -> _Function:
@@ -189,9 +185,8 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
             expected = f"{name}: expected a two-dimensional array [n, d], received shape"
             raise ValueError(f"{expected} {array.shape}. {hints.get(array.ndim, '')}".strip())
         if 0 in array.shape:
-            raise ValueError(
-                f"{name}: expected at least one row and one column, received shape {array.shape}."
-            )
+            expected = "expected at least one row and one column"
+            raise ValueError(f"{name}: {expected}, received shape {array.shape}.")
     lengths = [array.shape[0] for array in arrays.values()]
     if len(set(lengths)) > 1:
         rows = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
@@ -252,10 +247,9 @@ def index_of(value: Any) -> Any:
 
 def check_indices(named: Mapping[str, Any]) -> None:
     """Raises ValueError where indices of DataFrames or Series differ: rows pair up by position."""
-    indices = {name: index_of(value) for name, value in named.items()}
-    indexed = [(name, index) for name, index in indices.items() if index is not None]
-    for name, index in indexed[1:]:
-        first, expected = indexed[0]
+    indexed = {name: i for name, value in named.items() if (i := index_of(value)) is not None}
+    for name, index in indexed.items():
+        first, expected = next(iter(indexed.items()))
         if not index.equals(expected):
             raise ValueError(
                 f"{name}: expected the index of {first}, since rows pair up by position, received "
@@ -328,10 +322,8 @@ def cast_array(
     if _loses(host.dtype) and (distinct := distinct_rows(cast)[0]) < len(cast):
         merged = distinct_rows(host)[0] - distinct
         if merged > 0:
-            warn(
-                f"{name}: {merged} row(s) that differ in {host.dtype} are equal in {cast.dtype}, "
-                "and count as duplicates; rescale, or enable x64."
-            )
+            differ = f"{merged} row(s) that differ in {host.dtype} are equal in {cast.dtype}"
+            warn(f"{name}: {differ}, and count as duplicates; rescale, or enable x64.")
     return place(cast)
 
 
@@ -355,9 +347,7 @@ def _warn_of_padding(array: Any, name: str) -> None:
         )
 
 
-@where_it_lies
-def _extremes(xp: Any, array: Any) -> tuple[Any, Any]:
-    return array.max(axis=1), array.min(axis=1)
+_extremes = where_it_lies(lambda _, array: (array.max(axis=1), array.min(axis=1)))
 
 
 def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:
@@ -517,9 +507,8 @@ def check_key(key: Any) -> jax.Array:
     typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     shape = np.shape(key) if dtype is not None else None
     if not (typed and shape == ()) and not (dtype == np.uint32 and shape == (2,)):
-        raise TypeError(
-            f"key: expected one random key, such as jax.random.key(0), received {key!r}."
-        )
+        expected = "expected one random key, such as jax.random.key(0)"
+        raise TypeError(f"key: {expected}, received {key!r}.")
     return key
 
 
@@ -529,10 +518,8 @@ def check_weights(
     """Returns checked weights `[n]`, integers as int64, some above zero, or `signed` numbers."""
     array = as_array(weights, name=name)
     if array.shape != (n,):
-        what = "numbers" if signed else "weights"
-        raise ValueError(
-            f"{name}: expected {n} {what}, one for each row, received shape {array.shape}."
-        )
+        expected = f"expected {n} {'numbers' if signed else 'weights'}, one for each row"
+        raise ValueError(f"{name}: {expected}, received shape {array.shape}.")
     if not is_concrete(array):
         return array
     host = np.asarray(array)
@@ -553,8 +540,7 @@ def check_weights(
         return host
     total = np.sum(host, dtype=np.float64)
     if total >= 2**53:
-        raise ValueError(
-            f"{name}: expected integers (numbers of rows) with a sum below 2^53, received a sum of "
-            f"{total:.3g}; for shares of the rows, give floating-point numbers."
-        )
+        expected = "expected integers (numbers of rows) with a sum below 2^53"
+        mend = "for shares of the rows, give floating-point numbers"
+        raise ValueError(f"{name}: {expected}, received a sum of {total:.3g}; {mend}.")
     return host.astype(np.int64)  # In which arithmetic is exact.

@@ -33,7 +33,6 @@ class Layout:
     n: int  # The number of points, without the padding.
 
     def __post_init__(self) -> None:
-        """Normalises the mesh and the axis, so that equal layouts compare equal."""
         _check_mesh(self.mesh)
         _check_no_cache(self.mesh)
         axes = (self.axis,) if isinstance(self.axis, str) else tuple(self.axis)
@@ -44,8 +43,7 @@ class Layout:
             raise ValueError(f"n: expected at least one point, received {self.n}.")
         auto = (AxisType.Auto,) * len(self.mesh.axis_names)
         mesh = Mesh(self.mesh.devices, self.mesh.axis_names, axis_types=auto)
-        object.__setattr__(self, "mesh", mesh)
-        object.__setattr__(self, "axis", axes)
+        vars(self).update(mesh=mesh, axis=axes)
 
     @property
     def blocks(self) -> int:
@@ -154,9 +152,8 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
         return None if mesh is None else Layout(mesh, mesh.axis_names, sum(np.shape(points)[:1]))
     layout = Layout(*known, points.shape[0])
     if mesh is not None and Layout(mesh, mesh.axis_names, 1).mesh != layout.mesh:
-        raise ValueError(
-            f"mesh: the points are sharded over {known[0]} already, received {mesh}: leave it out."
-        )
+        sharded = f"the points are sharded over {known[0]} already"
+        raise ValueError(f"mesh: {sharded}, received {mesh}: leave it out.")
     return layout
 
 
@@ -252,13 +249,10 @@ def compiled_elsewhere(
 
 def where_it_lies(function: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """Runs `function(numpy, array)` on the host, and `function(jax.numpy, array)` elsewhere."""
-    compiled = jax.jit(functools.partial(function, jnp))
+    compiled = compiled_elsewhere(lambda array: function(namespace(array), array))
 
     @functools.wraps(function)
     def run(array: np.ndarray | jax.Array) -> Any:
-        near = host_view(array)
-        if near is not None:
-            return function(np, near)
         with jax.ensure_compile_time_eval():  # At once, also for a constant inside jit.
             return jax.tree.map(np.asarray, compiled(array))
 

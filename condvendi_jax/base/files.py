@@ -129,10 +129,7 @@ def read_labels(path: StrPath, *, key: str | None = None, kind: str = "label") -
 
 @contextlib.contextmanager
 def open_text(path: pathlib.Path, newline: str) -> Iterator[io.TextIOWrapper]:
-    """A text file, packed (.gz) or not, in UTF-8 or, if it is marked so, in UTF-16.
-
-    Bytes that are not UTF-8 become halves of surrogate pairs.
-    """
+    """A text file, packed (.gz) or not, in UTF-8 or marked UTF-16; other bytes as surrogates."""
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as stream:
             wide = stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -263,9 +260,8 @@ def check_targets(
             continue
         for other, earlier in checked.items():
             if _same(target, earlier):
-                raise ValueError(
-                    f"{other}={wanted[other]} and {flag}={path} are the same file; give two names."
-                )
+                both = f"{other}={wanted[other]} and {flag}={path}"
+                raise ValueError(f"{both} are the same file; give two names.")
         checked[flag] = target
     for reader, paths in sources.items():
         for source in map(expanded, paths):
@@ -347,10 +343,8 @@ def jsonable(value: Any) -> Any:
                 result[f"{name}_reason"] = reason
         return result
     if isinstance(value, (list, tuple)):
-        return [
-            {"value": None, "reason": reason} if (reason := _not_finite(entry)) else jsonable(entry)
-            for entry in value
-        ]
+        both = zip(value, map(_not_finite, value), strict=True)
+        return [{"value": None, "reason": why} if why else jsonable(one) for one, why in both]
     return value
 
 

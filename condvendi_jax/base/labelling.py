@@ -16,16 +16,14 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     Texts of one `identity` are one label, which is returned as it stands in the first row.
     """
     if not checks.is_concrete(labels):
-        raise TypeError(
-            f"{name}: expected concrete labels, received a traced array: they decide shapes."
-        )
+        traced = "expected concrete labels, received a traced array: they decide shapes"
+        raise TypeError(f"{name}: {traced}.")
     if isinstance(labels, (list, tuple)):  # As objects: a common dtype would merge labels.
         labels = np.fromiter(labels, object, len(labels))
     array = np.asarray(checks.as_array(labels, name=name))
     if array.shape != (n,):
-        raise ValueError(
-            f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
-        )
+        expected = f"expected {n} labels, one for each row"
+        raise ValueError(f"{name}: {expected}, received shape {array.shape}.")
     if array.dtype.kind not in "iubUSfMmO":
         expected = "expected numbers, strings or dates [n]"
         raise TypeError(f"{name}: {expected}, received an array of dtype {array.dtype}.")
@@ -67,8 +65,7 @@ def identity(label: Any) -> Any:
     """A text in one Unicode form and with one kind of line ends, without blanks at its ends."""
     if not isinstance(label, str):
         return label
-    text = label.replace("\r\n", "\n").replace("\r", "\n").strip()
-    return unicodedata.normalize("NFC", text)
+    return unicodedata.normalize("NFC", label.replace("\r\n", "\n").replace("\r", "\n").strip())
 
 
 def by_label(labels: np.ndarray, values: Iterable[Any]) -> dict[Any, Any]:

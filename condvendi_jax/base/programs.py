@@ -66,11 +66,8 @@ def keep() -> None:
     # Files may vanish, or be incomplete, where other calls run at once. JAX then compiles.
     words = "Error (reading|writing) persistent compilation cache entry"
     warnings.filterwarnings("ignore", message=words)
-    for name, value in {
-        "jax_compilation_cache_dir": os.fspath(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_enable_xla_caches": "none",
-        "jax_traceback_in_locations_limit": 0,  # Programs are lowered sooner without.
-    }.items():
-        config.update(name, value)
+    config.update("jax_compilation_cache_dir", os.fspath(folder))
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    config.update("jax_persistent_cache_enable_xla_caches", "none")
+    config.update("jax_traceback_in_locations_limit", 0)  # Programs are lowered sooner without.
     compilation_cache.reset_cache()  # JAX looks for a cache once, and may have found none.

@@ -15,7 +15,6 @@ from condvendi_jax.base import extras
 from condvendi_jax.base.tables import Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 _RUN = re.compile(r"^(?=[=+@\t\r-])(?![+-]?[\d.]+$)")  # The start of what spreadsheets would run.
@@ -55,7 +54,6 @@ class Result:
         return comma_separated(self.lines())
 
     def __str__(self) -> str:
-        """The lines and the tables."""
         return "\n".join(map(str, self.parts()))
 
     def __repr__(self) -> str:
@@ -65,11 +63,10 @@ class Result:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        plot, parts = getattr(self, "plot", None), self.parts()
         shown = [
-            _table(part) if isinstance(part, Table) else f"<div>{html.escape(part)}</div>"
-            for part in self.parts()
+            _table(p) if isinstance(p, Table) else f"<div>{html.escape(p)}</div>" for p in parts
         ]
-        plot = getattr(self, "plot", None)
         picture = f'<img src="data:image/svg+xml;base64,{svg(plot())}">' if plot else ""
         return "\n".join([*shown, picture])
 
@@ -105,7 +102,7 @@ def comma_separated(lines: Sequence[Mapping[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def svg(figure: Figure) -> str:
+def svg(figure: Any) -> str:
     """A figure as an SVG in base64, the same for equal figures."""
     import matplotlib  # Imported where it is used: it is slow to import.
 

@@ -27,7 +27,9 @@ def run(main: Callable[[list[str]], Any]) -> None:
     """Runs `main`, which takes `sys.argv` and may return a status; bad input ends in one line."""
     _prepare_streams()
     _end_on_interrupt()
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda text, *_, **__: print(
+        f"warning: {escaped(text)}", file=sys.stderr
+    )
     try:
         status = main(list(sys.argv))
         sys.stdout.flush()  # Here, where a reader that has gone can be handled.
@@ -71,7 +73,7 @@ def _end_when_told(reading: socket.socket, _: socket.socket) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
     with contextlib.suppress(OSError):
-        os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + b"interrupted\n")
+        os.write(2, _SHOW_CURSOR * os.isatty(2) + b"interrupted\n")
     os._exit(INTERRUPTED)
 
 
@@ -85,7 +87,6 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Sends what is still to be written to standard output to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -109,10 +110,6 @@ def escaped(words: object) -> str:
     """The words with control characters as Python writes them: a terminal would obey them."""
     controls = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]"
     return re.sub(controls, lambda match: repr(match[0])[1:-1], str(words))
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    sys.stderr.write(f"warning: {escaped(message)}\n")
 
 
 def progress_bar() -> Any:

@@ -69,7 +69,17 @@ def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
     ValueError where a flag is unknown or refused. A request for help, which starts with the
     docstring of `kind`, ends the process.
     """
-    parser = _parser(kind)
+    hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
+    about: Any = {"description": inspect.getdoc(kind), "formatter_class": style, "usage": hidden}
+    parser = _Parser(allow_abbrev=False, **about)
+    parser.add_argument(" words", nargs="*", help=hidden)
+    # The flags of the class itself come before those that it inherits.
+    bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
+    own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in names for names in bases))
+    for field, hint, several in own_first:
+        read, words = functools.partial(_read, hint, several), _help(field, several)
+        settings: Any = {"action": "append", "default": hidden, "type": read, "metavar": "VALUE"}
+        parser.add_argument(f"--{field.name}", help=words.replace("%", "%%"), **settings)
     argv = [re.sub("^-(?=[a-z])", "--", word) for word in argv]
     if _HELP & {*argv}:
         print(parser.format_help(), flush=True)
@@ -94,23 +104,7 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message.removeprefix('argument ')}; {_HINT}")
 
 
-def _parser(kind: type) -> _Parser:
-    """Its help has the flags of the class itself before those that it inherits."""
-    hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
-    about: Any = {"description": inspect.getdoc(kind), "formatter_class": style, "usage": hidden}
-    parser = _Parser(allow_abbrev=False, **about)
-    parser.add_argument(" words", nargs="*", help=hidden)
-    bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
-    own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in names for names in bases))
-    for field, hint, several in own_first:
-        read, words = functools.partial(_read, hint, several), _help(field, several)
-        settings: Any = {"action": "append", "default": hidden, "type": read, "metavar": "VALUE"}
-        parser.add_argument(f"--{field.name}", help=words.replace("%", "%%"), **settings)
-    return parser
-
-
 def _help(field: dataclasses.Field, several: bool) -> str:
-    """What a flag means, with its default and its rules."""
     rules, default = field.metadata, field.default
     words = ["several are separated by commas"] * several
     words += [f"only with --{name}={value}" for name, value in rules.get("needs", {}).items()]
@@ -128,13 +122,11 @@ def _text(value: Any, separator: str = ", ") -> str:
 
 
 def _read(hint: Any, several: bool, text: str) -> Any:
-    """The value, or several, that the text of a flag stands for."""
     parts = [part.strip() for part in text.split(",")] if several else [text]
     try:
         values = [_TRUTH[part.lower()] if hint is bool else hint(part) for part in parts if part]
     except (KeyError, ValueError):
-        expected = _EXPECTED[hint]
-        raise argparse.ArgumentTypeError(f"expected {expected}, received {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected {_EXPECTED[hint]}, received {text!r}") from None
     if not values:
         raise argparse.ArgumentTypeError("received nothing; leave it out, or give a value")
     return tuple(values) if several else values[0]
@@ -158,7 +150,6 @@ def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
 
 
 def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the value of a flag, or with others beside it."""
     values = value if isinstance(value, tuple) else (value,)
     limits = {name: rules[name] for name in _RULES if rules.get(name) not in (None, ())}
     for one in values:

@@ -20,19 +20,17 @@ from condvendi_jax.data import bandwidth
 from condvendi_jax.data.pairs import of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
-from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.named import PREFIXES
 from condvendi_jax.inference.datasets import Dataset, compare_pairs
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
 from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
-from condvendi_jax.records.reading import Records
 from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
-_Held = tuple[Records, dict[str, Any], bool]
+_Held = tuple[records.Records, dict[str, Any], bool]
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
 
 
@@ -144,7 +142,6 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
     embedded = not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
-    read_as_texts = texts or kind == "texts" or answers
     for flags, has_effect in {
         "outputs_key": kind == "embeddings",
         "prompts_key": paired and not texts and not answers,
@@ -152,7 +149,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "image_column": texts and kind == "images",
         "text_column": kind == "texts",
         "image_encoder": kind == "images" and embedded,
-        "text_encoder long_texts": read_as_texts and embedded,
+        "text_encoder long_texts": (texts or kind == "texts" or answers) and embedded,
         "encoder_device encoder_batch_size": by_name,
         "cache": texts or kind != "embeddings",
         " ".join(_RECORD_FIELDS): answers,
@@ -168,18 +165,14 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         for flag in filter(given.is_set, flags.split()):
             if not has_effect:
                 raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
-    files.check_targets(given.paths(Target), _sources(given, models), overwrite=given.overwrite)
-    jax.config.update("jax_enable_x64", given.x64)
-
-
-def _sources(given: Options, models: Mapping[str, Model]) -> dict[str, list[Any]]:
-    """Every file that will be read, by the flag or the model that names it."""
+    # Every file that will be read, by the flag or the model that names it.
     sources = given.paths(Source).items()
     read: dict[str, list[Any]] = {flag: options.paths_in(value) for flag, value in sources}
-    for name, (kind, path, *_) in models.items():
+    for name, model in models.items():
         reader = f"the model {name}" if len(models) > 1 else "this command"
-        read[reader] = list(record_files(path, _fields(given))) if kind == "records" else [path]
-    return read
+        read[reader] = [*record_files(model.path, _fields(given))] if answers else [model.path]
+    files.check_targets(given.paths(Target), read, overwrite=given.overwrite)
+    jax.config.update("jax_enable_x64", given.x64)
 
 
 class Inputs(NamedTuple):
@@ -252,41 +245,33 @@ def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
     return by_model or None if given.several else next(iter((by_model or {}).values()), None)
 
 
-def _rows(given: Options, held: Records, *, paired: bool) -> dict[str, Any]:
+def _rows(given: Options, held: records.Records, *, paired: bool) -> dict[str, Any]:
     """How rows are compared, and what is known of them: the arguments of `Dataset.pairs`."""
     kernels, weights = given.kernels(paired=paired), given.of_rows("weights", files.read_weights)
-    return {
-        "output_kernel": kernels["outputs"],
-        "prompt_kernel": kernels.get("prompts"),
-        "rule": given.rule or bandwidth.AUTO,
-        "similar_prompts": given.similar_prompts,
-        "key": Keys(given.seed).rule,
-        "groups": given.of_rows("groups_file", files.read_labels),
-        "weights": _of_models(given, held.weights) if weights is None else weights,
-        "batches": _of_models(given, held.batches),
-    }
+    how: Any = {"rule": given.rule or bandwidth.AUTO, "similar_prompts": given.similar_prompts}
+    how |= {"output_kernel": kernels["outputs"], "prompt_kernel": kernels.get("prompts")}
+    how["weights"] = _of_models(given, held.weights) if weights is None else weights
+    how["groups"] = given.of_rows("groups_file", files.read_labels)
+    return how | {"key": Keys(given.seed).rule, "batches": _of_models(given, held.batches)}
 
 
-def _settings(given: Options, read: Records, bar: Any) -> dict[str, Any]:
+def _settings(given: Options, read: records.Records, bar: Any) -> dict[str, Any]:
     """The arguments that `evaluate` and `compare` take beside pairs."""
     with checks.naming("--quality_field"):
         rated = read.beside.get(given.quality_field or "", {}).items()
         quality = {name: np.asarray(of_model, np.float64) for name, of_model in rated}
     # After the tasks of encoders, as the last one is shown.
     task = functools.cache(lambda: bar.add_task("scores", total=None))
-    same = ("truncation", "at_least", "draws", "seed")
-    return {name: getattr(given, name) for name in same} | {
-        "orders": list(given.order),
-        "unbiased": read.weights is None,  # Probabilities are a distribution, not a sample of one.
-        "method": given.chosen_method(),
-        "quality": _of_models(given, quality),
-        "progress": lambda words: bar.update(task(), description=words),
-    }
+    settings = {n: getattr(given, n) for n in ("truncation", "at_least", "draws", "seed")}
+    settings |= {"orders": list(given.order), "method": given.chosen_method()}
+    # Probabilities are a distribution, not a sample of one.
+    settings |= {"unbiased": read.weights is None, "quality": _of_models(given, quality)}
+    return settings | {"progress": lambda words: bar.update(task(), description=words)}
 
 
 def _load_encoders(
     given: Options, models: Mapping[str, Model], kind: str
-) -> dict[str, tuple[LoadedEncoder, str]]:
+) -> dict[str, tuple[embedding.LoadedEncoder, str]]:
     """The encoder of each role and what it embeds, loaded first, as a package may be missing."""
     kinds = {} if kind == "embeddings" else {"outputs": kind.replace("records", "texts")}
     if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
@@ -300,19 +285,18 @@ def _load_encoders(
     return {role: (loaded[what], what) for role, what in kinds.items()}
 
 
-def _refuse_equal(held: Records) -> None:
+def _refuse_equal(held: records.Records) -> None:
     for name, outputs in held.answers.items():
         prompts = held.prompts.get(name, ())
         texts = isinstance(outputs, list) and isinstance(prompts, list)
         if outputs == prompts if texts else np.array_equal(outputs, prompts):
-            raise ValueError(
-                f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: "
-                "give the outputs, and the prompts that they answer."
-            )
+            both = f"outputs{' of ' if name else ''}{name} and their prompts"
+            mend = "give the outputs, and the prompts that they answer"
+            raise ValueError(f"{both} are equal in every row: {mend}.")
 
 
 def _comparison(
-    given: Options, read: Records, used: Mapping[str, Any], bar: Any
+    given: Options, read: records.Records, used: Mapping[str, Any], bar: Any
 ) -> Callable[[Any, Any], Mapping[str, Similarities]] | None:
     """What makes the similarities of outputs, by classes or a function; None with embeddings."""
 
@@ -332,7 +316,6 @@ def _comparison(
 
 
 def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
-    """Answers and prompts of all models; prompts go by their model."""
     fields: dict[str, Any] = {f: getattr(given, f) for f in _RECORD_FIELDS if given.is_set(f)}
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
@@ -396,7 +379,7 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Held:
     named: dict[str, Any] = {"outputs": paths_of.get("")}
     if given.several:
         named = {"models": paths_of, "prompts": given.prompts_of(list(models)) or given.prompts}
-    read = Records(outputs, prompts, fields, [], notes, summary="".join(notes))
+    read = records.Records(outputs, prompts, fields, [], notes, summary="".join(notes))
     return read, named | described, shared
 
 
@@ -441,7 +424,7 @@ def _read_outputs(
     return texts.texts, {"text_column": texts.column}, ()
 
 
-def _load_encoder(given: Options, kind: str) -> LoadedEncoder:
+def _load_encoder(given: Options, kind: str) -> embedding.LoadedEncoder:
     named = {"kind": kind, "device": given.encoder_device, "batch_size": given.encoder_batch_size}
     if kind == "images":
         pictures.pillow()
@@ -451,9 +434,8 @@ def _load_encoder(given: Options, kind: str) -> LoadedEncoder:
 
 
 def _embed(
-    encoder: LoadedEncoder, kind: Any, role: str, given: Options, bar: Any, items: Sequence[str]
+    encoder: Any, kind: Any, role: str, given: Options, bar: Any, items: Sequence[str]
 ) -> np.ndarray:
-    """The embeddings of pictures or texts; those in the cache are not computed again."""
     task = bar.add_task(f"embedding {role}", total=len(items))
     how: Any = {"kind": kind, "cache": given.cache}
     how["progress"] = lambda done: bar.update(task, completed=done)

@@ -22,7 +22,6 @@ from condvendi_jax.inference.profiles import Profile
 from condvendi_jax.results.evaluation import Evaluation, warning_lines
 from condvendi_jax.results.planning import StudyPlan
 from condvendi_jax.spectra import computation
-from condvendi_jax.spectra.computation import Auto
 from condvendi_jax.spectra.methods import Method
 
 Source = NewType("Source", str)
@@ -177,15 +176,13 @@ class Options:
         if len(paths) < 2:
             return {}
         if len(paths) != len(models) or "" in paths:
-            raise ValueError(
-                f"--prompts: expected one file, or one for each of {len(models)} models, received "
-                f"{self.prompts!r}."
-            )
+            expected = f"expected one file, or one for each of {len(models)} models"
+            raise ValueError(f"--prompts: {expected}, received {self.prompts!r}.")
         return dict(zip(models, paths, strict=True))
 
     def chosen_method(self) -> Method:
         """How eigenvalues are computed, with a key of the seed."""
-        return computation.named(self.method or Auto.name, key=Keys(self.seed).probes)
+        return computation.named(self.method or computation.Auto.name, key=Keys(self.seed).probes)
 
     def kernels(self, *, paired: bool) -> dict[str, Kernel | None]:
         """The kernels of outputs and prompts, None where a rule is to choose the bandwidth."""
@@ -199,9 +196,8 @@ class Options:
 
     def of_rows(self, flag: str, read: Callable[[str], np.ndarray]) -> np.ndarray | None:
         """What the file of a flag holds of every row, or None without one."""
-        path = getattr(self, flag)
         with checks.naming(f"--{flag}"):
-            return None if path is None else read(path)
+            return None if (path := getattr(self, flag)) is None else read(path)
 
 
 def paths_in(value: str) -> list[str]:
@@ -234,15 +230,15 @@ def write(
         content |= {name: part.as_dict() for name, part in beneath.items() if part is not None}
         files.write_json(path, content)
 
-    def as_latex(path: str) -> None:
-        files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
-
     def as_figure(path: str) -> None:
         if profile is None:
             raise ValueError(f"--profile={path}: not written, since there is no profile.")
         kind = pathlib.Path(path).suffix.lower()[1:]
         with files.atomic_writer(path) as stream:
             profile.plot().savefig(stream, format=kind, dpi=200)
+
+    def as_latex(path: str) -> None:
+        files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
 
     def as_csv(path: str) -> None:
         files.write_text(path, (plan or result).comma_separated())

@@ -14,14 +14,13 @@ import condvendi_jax
 
 def collect() -> dict[str, Any]:
     """Versions, kinds of device and operating system, precision and time, as plain data."""
-    device = jax.devices()[0]
+    device, dtype = jax.devices()[0], jnp.zeros(()).dtype
     packages = (condvendi_jax, jax, jaxlib, np)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
         "versions": {package.__name__: package.__version__ for package in packages},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",
-        "dtype": jnp.zeros(()).dtype.name,
-        "x64": jnp.zeros(()).dtype == jnp.float64,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **{"dtype": dtype.name, "x64": dtype == jnp.float64, "date": now},
     }

@@ -53,9 +53,7 @@ _shuffled = jax.jit(jax.random.permutation, static_argnums=1)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def _draw(
-    keys: jax.Array, partitions: int, n: int, subsets: int, size: int
-) -> tuple[jax.Array, jax.Array]:
+def _draw(keys: jax.Array, partitions: int, n: int, subsets: int, size: int) -> tuple[Any, Any]:
     """Disjoint subsets of n rows, `[partitions, subsets, size]`, and an order of all `[n]`."""
     key, other = keys
 
@@ -71,8 +69,7 @@ def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.
     """The RKE of subsets of rows `[p, s, m]` at ascending bandwidths `[g]`, `[p, s, g]`."""
     # The form of the kernel that is precise at the smallest bandwidth is so at all.
     unit = Gaussian(grid[0]).suited_to(points).unit
-    subsets = rows.reshape(-1, rows.shape[-1])
-    swept = _sweep(points, subsets, np.asarray(grid, points.dtype), unit)
+    swept = _sweep(points, rows.reshape(-1, rows.shape[-1]), np.asarray(grid, points.dtype), unit)
     return np.asarray(swept, np.float64).reshape(*rows.shape[:2], -1)
 
 
@@ -148,7 +145,6 @@ class RuledBandwidth(NamedTuple):
         return self.rule.startswith(WITHIN)
 
     def __str__(self) -> str:
-        """The bandwidth and its rule in a few words."""
         if self.bandwidth is None:
             return self.rule.replace(Indicator.words, "equal or different")
         rule = re.sub(r"smallest bandwidth with (\w+) .*\)", r"the \1 rule", self.rule)
@@ -312,9 +308,7 @@ def arbitrary(points: Any) -> RuledBandwidth | None:
     return None
 
 
-@where_it_lies
-def _identical(xp: Any, points: Any) -> Any:
-    return (points == points[:1]).all()
+_identical = where_it_lies(lambda _, points: (points == points[:1]).all())
 
 
 def as_given(kernel: Kernel) -> RuledBandwidth:
@@ -398,10 +392,8 @@ def by_default(
     if n < FEWEST_ROWS or len(first) < _FEWEST_PROMPTS:
         order = np.arange(n) if n < FEWEST_ROWS else first
         return RuledBandwidth(median_distance(points, order, name), "median distance")
-    width = _smallest(points, prompts, weights)
-    if repeated:
-        return RuledBandwidth(width / 2, f"half of {DEFAULT}, because prompts repeat")
-    return RuledBandwidth(width, DEFAULT)
+    width, words = _smallest(points, prompts, weights), f"half of {DEFAULT}, because prompts repeat"
+    return RuledBandwidth(width / 2, words) if repeated else RuledBandwidth(width, DEFAULT)
 
 
 def _effective_number(kinds: np.ndarray, weights: np.ndarray) -> float:

@@ -10,7 +10,6 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import compiled_elsewhere, host_view, placed, take, to_host
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.kernels import (
     Gaussian,
     Indicator,
@@ -22,7 +21,7 @@ from condvendi_jax.data.kernels import (
 from condvendi_jax.data.rows import NAMES, RESAMPLED, Rows, prompts_by_model
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
-KernelChoice = Kernel | RuledBandwidth | None
+KernelChoice = Kernel | bandwidth.RuledBandwidth | None
 # Rows compared to find a bandwidth under which the kernel is constant or the identity.
 _PROBED_ROWS, _FEW_ROWS = 256, 16
 #: Prompts of each model that were asked several times, and know the outputs to one prompt.
@@ -39,7 +38,7 @@ def check(
         raise ValueError("prompts: expected beside prompt_kernel, received None.")
     given = kernels if paired else kernels[:1]
     for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
-        if kernel is not None and not isinstance(kernel, RuledBandwidth):
+        if kernel is not None and not isinstance(kernel, bandwidth.RuledBandwidth):
             check_kernel(kernel, name=name)
         elif kernel is not None and kernel.rule.startswith(bandwidth.GIVEN):
             received = f"received that of another kernel ({kernel.rule}): pass the kernel"
@@ -91,7 +90,7 @@ def chosen(
     labels have one; `once`: all models have the same prompts; `similar`: see `similar_prompts`.
     """
     kernels: list[Kernel] = []
-    ruled: dict[str, RuledBandwidth] = {}
+    ruled: dict[str, bandwidth.RuledBandwidth] = {}
     drawn: Sequence[jax.Array] = ()
     if rule in bandwidth.RULES and any(kernel is None for kernel in given):
         drawn = _pooled([_resampled(pairs) for pairs in models.values()], once, key)
@@ -99,7 +98,7 @@ def chosen(
     for index, (name, kernel) in enumerate(zip(NAMES, given, strict=False)):
         if asked[index] is None and name == "prompts" and repeated:
             kernel = Indicator()
-            ruled[name] = RuledBandwidth(None, f"{kernel.words}, because prompts repeat")
+            ruled[name] = bandwidth.RuledBandwidth(None, f"{kernel.words}, because prompts repeat")
         elif kernel is None:
             progress(f"bandwidth of {name}")
             if rule == bandwidth.AUTO:
@@ -108,10 +107,9 @@ def chosen(
             else:
                 assert rule is not None  # `check` has seen to it.
                 rule_key, points = jax.random.fold_in(checks.check_key(key), index), drawn[index]
-                kernel = bandwidth.arbitrary(points) or bandwidth.by_rule(
-                    points, rule, rule_key, name
-                )
-        if isinstance(kernel, RuledBandwidth):
+                arbitrary = bandwidth.arbitrary(points)
+                kernel = arbitrary or bandwidth.by_rule(points, rule, rule_key, name)
+        if isinstance(kernel, bandwidth.RuledBandwidth):
             ruled[name], width = kernel, kernel.bandwidth
             kernel = Gaussian(math.nan if width is None else width)
         kernels.append(kernel)
@@ -210,8 +208,7 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
     n = points.shape[0]
     if largest < 1 and kernel.compares_equality and checks.distinct_rows(to_host(points))[0] < n:
         return fitting  # Two rows are equal, which a sample need not show.
-    probed = min(n, _PROBED_ROWS)
-    words = f"{name}: under {kernel!r} all kernel values between {probed} rows"
+    words = f"{name}: under {kernel!r} all kernel values between {min(n, _PROBED_ROWS)} rows"
     if smallest > 1 - _NEGLIGIBLE:
         constant = "the Gram is numerically constant and its scores are 1"
         checks.warn(f"{words} exceed 1 - 1e-6, {constant}: it cannot tell these embeddings apart.")

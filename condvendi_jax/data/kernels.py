@@ -75,7 +75,6 @@ class Kernel(abc.ABC):
     words: ClassVar[str] = ""
 
     def __repr__(self) -> str:
-        """The name of the class and its parameters."""
         parameters = ", ".join(f"{name}={value}" for name, value in vars(self).items())
         return f"{type(self).__name__}({parameters})"
 
@@ -240,14 +239,12 @@ class Gaussian(Kernel):
         return f"Gaussian(bandwidth={bandwidth}{unit})"
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """exp(-|x - y|^2 / (2 bandwidth^2)) of two points `[d]`."""
         difference = jnp.subtract(x, y)
         # Scaled first: the square of a distance may leave the range of the dtype.
         scaled = difference / self.bandwidth.astype(difference.dtype)
         return jnp.exp(-jnp.sum(jnp.square(scaled)) / 2)
 
     def with_bandwidth(self, bandwidth: float | jax.Array) -> Gaussian:
-        """The same kernel with another bandwidth."""
         return Gaussian(bandwidth, unit=self.unit)
 
     def suited_to(self, points: jax.Array) -> Gaussian:
@@ -339,7 +336,6 @@ class Cosine(Kernel):
     words: ClassVar[str] = "none: the cosine kernel has no bandwidth"
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """<x, y> / (|x| |y|) of two points `[d]`."""
         return jnp.vdot(self.prepare(x), self.prepare(y), precision=PRECISION)
 
     def prepare(self, points: jax.Array) -> jax.Array:
@@ -355,8 +351,7 @@ class Cosine(Kernel):
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where a row is zero: it has no direction."""
-        zero = _without_direction(points)
-        if zero.any():
+        if (zero := _without_direction(points)).any():
             raise ValueError(
                 f"{name}: the cosine kernel is not defined for a zero row (all entries below "
                 f"{float(jnp.finfo(points.dtype).tiny):.0e} count as zero), received "
@@ -384,11 +379,9 @@ class Indicator(Kernel):
     words: ClassVar[str] = "none: one where rows are equal, else zero"
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """1 or 0, for two points `[d]`."""
         return jnp.all(x == y).astype(jnp.result_type(x))
 
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """The kernel itself, `[m, n]`."""
         if left.shape[-1] > 1:
             return super().geometry(left, right)
         return (left == right.swapaxes(-1, -2)).astype(left.dtype)
@@ -402,11 +395,10 @@ class Indicator(Kernel):
                 f"{name}: cv.Indicator cannot tell numbers below {float(limits.tiny):.0e} from "
                 f"zero; received one in row {int(tiny.argmax())}. Number the labels from 0."
             )
-        limit = 2 ** (limits.nmant + 1)
         if beyond.any():
             raise ValueError(
                 f"{name}: cv.Indicator compares labels in {points.dtype}, which tells whole "
-                f"numbers apart below {limit:,}; received one beyond in row "
+                f"numbers apart below {2 ** (limits.nmant + 1):,}; received one beyond in row "
                 f"{int(beyond.argmax())}. Number the labels from 0, or enable x64."
             )
 
@@ -423,11 +415,9 @@ class WithinPrompts(Kernel):
     across: bool = dataclasses.field(default=True, repr=False)
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """<x, y> of two rows of one prompt, else 0."""
         return jnp.where(x[0] == y[0], jnp.vdot(x[1:], y[1:], precision=PRECISION), 0)
 
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """The kernel itself, `[m, n]`."""
         equal = left[..., :1] == right[..., :1].swapaxes(-1, -2)
         return namespace(left).where(equal, inner_products(left[..., 1:], right[..., 1:]), 0)
 
@@ -455,12 +445,11 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
     """Returns the bandwidth, a scalar above 0 that may be traced, in the compute dtype."""
     try:
         kind = bool if isinstance(bandwidth, bool) else getattr(bandwidth, "dtype", None)
-        if isinstance(bandwidth, (str, bytes)) or kind == np.dtype(bool):
+        if isinstance(bandwidth, (str, bytes, type(None))) or kind == np.dtype(bool):
             raise TypeError("no number")
         with np.errstate(over="ignore"):
             traced = isinstance(bandwidth, Tracer)
-            cast = (jnp if traced else np).asarray(bandwidth, dtype=checks.compute_dtype())
-            value = placed(cast)
+            value = placed((jnp if traced else np).asarray(bandwidth, dtype=checks.compute_dtype()))
     except (TypeError, ValueError, OverflowError) as error:
         expected = "expected a positive number"
         raise TypeError(f"bandwidth: {expected}, received {bandwidth!r}.") from error
@@ -474,8 +463,7 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
     smallest = float(jnp.finfo(value.dtype).tiny)
     # The kernel divides by it: its inverse must be a number too.
     if not smallest <= number <= 1 / smallest:
-        raise ValueError(
-            f"bandwidth: {number:g} is beyond what {value.dtype} resolves, {smallest:.1e} to "
-            f"{1 / smallest:.1e}: rescale the embeddings and it, or enable x64."
-        )
+        ends = f"{smallest:.1e} to {1 / smallest:.1e}"
+        beyond = f"{number:g} is beyond what {value.dtype} resolves, {ends}"
+        raise ValueError(f"bandwidth: {beyond}: rescale the embeddings and it, or enable x64.")
     return value

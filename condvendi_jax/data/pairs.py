@@ -232,11 +232,9 @@ def _make(
     checks.warn_of_float64(*named.values())
 
     # One origin for all models, since their rows are compared with each other.
-    origins = {
-        role: checks.origin_of(array)
-        for (role, array), kernel in zip(named[first].items(), given, strict=True)
-        if not isinstance(kernel, Kernel) or kernel.shift_invariant
-    }
+    kinds = zip(named[first].items(), given, strict=True)
+    moved = [part for part, k in kinds if not isinstance(k, Kernel) or k.shift_invariant]
+    origins = {role: checks.origin_of(array) for role, array in moved}
     made: dict[str, Pairs] = {}
     for name, arrays in named.items():
         layout = layout_of(arrays["outputs"], mesh=mesh)
@@ -311,9 +309,8 @@ def of_each_model(value: Any, models: Mapping[str, Any], argument: str) -> dict[
     if not isinstance(value, Mapping):
         return dict.fromkeys(models, value)
     if set(value) != set(models):
-        raise ValueError(
-            f"{argument}: expected those of {sorted(models)}, received those of {sorted(value)}."
-        )
+        received = f"received those of {sorted(value)}"
+        raise ValueError(f"{argument}: expected those of {sorted(models)}, {received}.")
     return {name: value[name] for name in models}
 
 
@@ -324,15 +321,20 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
     `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. The signature that
     Python shows is the one for arrays.
     """
-    signature = _signature_of_arrays(function)
+    makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
+    arrays = {name: makers[name] for name in _MAKING}
+    further = [*signature.parameters.values()][1:]
+    if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
+        arrays["prompts"] = arrays["prompts"].replace(default=inspect.Parameter.empty)
+    parameters = sorted([*arrays.values(), *further], key=lambda parameter: parameter.kind)
+    signature = signature.replace(parameters=parameters)
 
     @functools.wraps(function)
     def taking(*args: Any, **kwargs: Any) -> Any:
         if not args and "pairs" in kwargs:
             args = (kwargs.pop("pairs"),)
         checks.check_keywords(kwargs, signature, name=function.__name__)
-        making = {name: kwargs.pop(name, None) for name in _MAKING}
-        making = {name: value for name, value in making.items() if value is not None}
+        making = {n: value for n in _MAKING if (value := kwargs.pop(n, None)) is not None}
         if not args or not isinstance(args[0], Pairs):
             args = (Pairs(*args[:2], **making), *args[2:])
         elif making:
@@ -347,14 +349,3 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
 
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "kernel")
 _MAKING += ("prompt_ids", "weights", "mesh")
-
-
-def _signature_of_arrays(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function of `Pairs` for the arguments of `Pairs` in their place."""
-    makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
-    making = {name: makers[name] for name in _MAKING}
-    further = [*signature.parameters.values()][1:]
-    if further[0].kind == inspect.Parameter.POSITIONAL_OR_KEYWORD:  # And without a default.
-        making["prompts"] = making["prompts"].replace(default=inspect.Parameter.empty)
-    parameters = sorted([*making.values(), *further], key=lambda parameter: parameter.kind)
-    return signature.replace(parameters=parameters)

@@ -48,12 +48,10 @@ class Rows:
     ) -> Self:
         """Pairs of arrays that were checked before: nothing is looked at."""
         pairs = object.__new__(cls)
-        pairs.arrays, pairs.kernels, pairs.n = arrays, kernels, n
-        pairs.layout, pairs.weights = layout, weights
+        vars(pairs).update(arrays=arrays, kernels=kernels, n=n, layout=layout, weights=weights)
         return pairs
 
     def _but(self, **changes: Any) -> Self:
-        """The same pairs but for some attributes."""
         other = copy.copy(self)
         vars(other).pop("prompt_kinds", None)  # Cached, and of these rows alone.
         vars(other).update(changes)
@@ -82,10 +80,7 @@ class Rows:
 
     @functools.cached_property
     def prompt_kinds(self) -> tuple[int, np.ndarray]:
-        """The number of distinct prompts, and the number of the prompt of each row, `[n]`.
-
-        Outputs alone count as answers to one prompt.
-        """
+        """How many prompts differ (1 without), and the number of the prompt of each row, `[n]`."""
         count, (kinds,) = prompts_by_model([self])
         return count, kinds
 
@@ -146,8 +141,7 @@ class Rows:
         rows = np.repeat(np.arange(self.n), self.copies)
         shares = (self.shares / np.maximum(self.copies, 1))[rows]
         pairs = self.gathered()._but(weights=None, copies=None).rows(rows)
-        equal = np.allclose(shares, shares[0], rtol=1e-5, atol=0)
-        return pairs if equal else pairs.weighed(shares)
+        return pairs if np.allclose(shares, shares[0], rtol=1e-5, atol=0) else pairs.weighed(shares)
 
     def under(self, kernels: tuple[Kernel, ...]) -> Self:
         """The same points under other kernels, which no rule has drawn."""
@@ -209,9 +203,8 @@ class Rows:
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[Any, ...]) -> Self:
-        """Rebuilds the pairs."""
-        arrays, kernels, weights = children
-        return cls.trusted(arrays, kernels, n=static[0], layout=static[1], weights=weights)
+        (arrays, kernels, weights), (n, layout) = children, static
+        return cls.trusted(arrays, kernels, n=n, layout=layout, weights=weights)
 
 
 def prompts_by_model(models: Sequence[Rows]) -> tuple[int, list[np.ndarray]]:

@@ -24,10 +24,7 @@ def are_labels(values: Any) -> bool:
 def labelled(
     models: Mapping[str, Mapping[str, Any]], kernels: Sequence[Any], similar_prompts: bool
 ) -> list[str]:
-    """Which arrays are labels in every model.
-
-    Refuses labels under a kernel of distances, and texts in place of embeddings of outputs.
-    """
+    """Which arrays are labels in all models; refuses them under distances, and texts as outputs."""
     roles = next(iter(models.values()))
     labels = [r for r in roles if all(are_labels(arrays[r]) for arrays in models.values())]
     for role, kernel in zip(("outputs", "prompts"), kernels, strict=True):
@@ -79,11 +76,10 @@ def unpacked(values: Any, name: str) -> Any:
     if columns:
         key, axes = max(((k, _axes(listed(values[k]))) for k in columns), key=lambda pair: pair[1])
         hint = f" If keys are prompts: `prompts, {name} = list({name}), list({name}.values())`."
+        hint *= isinstance(values, dict) and axes < 2
         raise TypeError(
             f"{name}: expected one array, received a {type(values).__name__} of {[*columns][:9]}. "
-            f"For one: `{name} = {name}[{key!r}]`; several models go to cv.compare."
-            + hint
-            * (isinstance(values, dict) and axes < 2)
+            f"For one: `{name} = {name}[{key!r}]`; several models go to cv.compare.{hint}"
         )
     values = listed(values)
     return checks.as_array(values, name=name) if hasattr(values, "detach") else values

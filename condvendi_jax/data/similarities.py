@@ -137,8 +137,7 @@ class Similarities:
         checks.check_indices({"outputs": outputs, "prompts": prompts})
         rows_of = _rows_of(prompts, len(outputs))
         matrices = similarity.matrices(function, outputs, rows_of, cache=cache, progress=progress)
-        name = similarity.as_loaded(function).name
-        return cls(matrices, prompts=prompts, name=name, limit=limit)
+        return cls(matrices, prompts=prompts, name=similarity.as_loaded(function).name, limit=limit)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -177,8 +176,7 @@ def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]
         raise ValueError("similarities: expected a matrix for each prompt, received none.")
     if prompts is None:
         ends = np.cumsum([*map(len, checked.values())])
-        every = np.split(np.arange(ends[-1]), ends[:-1])
-        rows_of = dict(zip(checked, every, strict=True))
+        rows_of = dict(zip(checked, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
     else:
         rows_of = _rows_of(prompts, len(prompts))
     for label in {**checked, **rows_of}:
@@ -192,7 +190,6 @@ def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]
 
 
 def _checked(matrix: Any, label: Any) -> np.ndarray:
-    """A matrix of similarities as float64, after checks."""
     name = "similarities" if label is None else f"similarities of prompt {label!r}"
     array = checks.as_array(matrix, name=name)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
@@ -258,6 +255,5 @@ def unpacked(
     across = all(given.space is every[0].space for given in every)
     name = tables.listed([*dict.fromkeys(given.name for given in every)])
     lost = f"; negative eigenvalues, {negative:.2g} of the trace, count as zero"
-    words = f"{WITHIN}: {name}{lost * (negative > _ROUNDED)}"
-    kernel = WithinPrompts(words, across)
+    kernel = WithinPrompts(f"{WITHIN}: {name}{lost * (negative > _ROUNDED)}", across)
     return arrays, (kernel, None if every[0].prompts is None else Indicator()), True

@@ -1,5 +1,6 @@
 """EfficientNet-Lite0 (Tan and Le 2019, Lite variant): pictures -> 1280-d ImageNet features."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,9 +47,8 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
     """
     x = (pictures.astype(jnp.float32) - 127.0) / 128.0  # As the Lite variant was trained.
     filters, bias = parameters["stem"]
-    layout = ("NHWC", "HWIO", "NHWC")
     x = jax.lax.conv_general_dilated(
-        x, filters, (2, 2), "SAME", dimension_numbers=layout, precision=HIGHEST
+        x, filters, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=HIGHEST
     )
     x = jax.nn.relu6(x + bias)
     for block, stride in zip(parameters["blocks"], STRIDES, strict=False):
@@ -67,14 +67,10 @@ class EfficientNetEncoder:
     side = SIDE
 
     def __init__(self, parameters: Mapping[str, Any]):
-        """Take the parameters of `fold_batch_norms`."""
         self.parameters = parameters
 
     def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
-        """Embed n RGB pictures, uint8 `[n, 224, 224, 3]`, as float32 `[n, 1280]`.
-
-        The features are non-negative (ReLU6) and not normalised.
-        """
+        """Embed RGB pictures, uint8 `[n, 224, 224, 3]`, as float32 `[n, 1280]`, not normalised."""
         embeddings = np.zeros((len(items), self.dimension), np.float32)
         # The last batch is padded to the size of the others: another program would cost more.
         size = padded_size(len(items), _BATCH)
@@ -101,10 +97,8 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """
 
     def layer(convolution: str, norm: str) -> tuple[jax.Array, jax.Array]:
-        gamma, beta, mean, variance = (
-            published[f"{norm}.{part}"].astype(np.float64)
-            for part in ("weight", "bias", "running_mean", "running_var")
-        )
+        parts = ("weight", "bias", "running_mean", "running_var")
+        gamma, beta, mean, variance = (published[f"{norm}.{p}"].astype(np.float64) for p in parts)
         scale = gamma / np.sqrt(variance + _EPSILON)
         weight = published[f"{convolution}.weight"].astype(np.float64).transpose(2, 3, 1, 0)
         folded = np.squeeze(weight * scale), (beta - scale * mean)[None, None, None]
@@ -112,14 +106,10 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return jax.device_put(tuple(array.astype(np.float32) for array in folded))
 
     names = {"expand": "_bn0", "depthwise": "_bn1", "project": "_bn2"}
-    blocks = [
-        {
-            name: layer(f"_blocks.{k}._{name}_conv", f"_blocks.{k}.{norm}")
-            for name, norm in names.items()
-            if f"_blocks.{k}._{name}_conv.weight" in published
-        }
-        for k in range(len(STRIDES))
-    ]
+    blocks: list[dict[str, Any]] = [{} for _ in STRIDES]
+    for (k, block), (name, norm) in itertools.product(enumerate(blocks), names.items()):
+        if f"_blocks.{k}._{name}_conv.weight" in published:
+            block[name] = layer(f"_blocks.{k}._{name}_conv", f"_blocks.{k}.{norm}")
     stem, head = layer("_conv_stem", "_bn0"), layer("_conv_head", "_bn1")
     return {"stem": stem, "blocks": [block for block in blocks if block], "head": head}
 

@@ -180,14 +180,12 @@ def embed(
     if not items:
         raise ValueError(f"no {kind} to embed.")
     loaded = as_loaded(encoder)
-    describe_cut = getattr(loaded.encoder, "describe_cut", lambda _: None)
-    if kind == "texts" and (cut := describe_cut(items)):
+    if kind == "texts" and (cut := getattr(loaded.encoder, "describe_cut", lambda _: None)(items)):
         checks.warn(cut)
     shelf = Shelf.of(cache, loaded, kind) if loaded.is_known else None
     if cache is not None and not loaded.is_known:
         checks.warn(f"cache: not used, since {loaded.name} has neither a `name` nor `details`.")
-    contents = (i.encode() if isinstance(i, str) else i.read_bytes() for i in items)
-    digests = list(map(digest_of, contents))
+    digests = [digest_of(i.encode() if isinstance(i, str) else i.read_bytes()) for i in items]
     counts = collections.Counter(digests)
     # Of equal contents the first stands for all.
     first = {digest: row for row, digest in reversed([*enumerate(digests)])}
@@ -237,7 +235,6 @@ def digest_of(content: bytes) -> str:
 
 
 def _batches(missing: Mapping[str, Any], kind: Kind, side: int | None) -> Iterator[dict[str, Any]]:
-    """Yield decoded items by digest, a batch at a time."""
     batch: dict[str, Any] = {}
     held = 0
     for digest, item in missing.items():
@@ -284,9 +281,7 @@ class Shelf:
     folder: pathlib.Path
 
     @classmethod
-    def of(
-        cls, cache: str | os.PathLike[str] | None, loaded: LoadedEncoder, kind: str
-    ) -> Shelf | None:
+    def of(cls, cache: files.StrPath | None, loaded: LoadedEncoder, kind: str) -> Shelf | None:
         """The folder of an encoder in a cache; None, with a warning, if there can be none."""
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
         made_by |= {"source": loaded.source, "side": getattr(loaded.encoder, "side", None)}

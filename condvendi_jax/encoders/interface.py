@@ -54,10 +54,8 @@ class EncoderError(ValueError):
 def check_several(items: Any) -> None:
     """Raises TypeError for one text or path, which would be taken letter by letter."""
     if isinstance(items, (str, bytes, os.PathLike)):
-        received = f"received one {type(items).__name__}"
-        raise TypeError(
-            f"items: expected a sequence, {received}; for one item pass a list, [item]."
-        )
+        mend = "for one item pass a list, [item]"
+        raise TypeError(f"items: expected a sequence, received one {type(items).__name__}; {mend}.")
 
 
 def checked_texts(items: Iterable[Any]) -> list[str]:

@@ -67,8 +67,7 @@ def limits_of(
         if 2 * (count := sum(map(bool, map(re.compile(pattern).search, starts)))) > len(texts):
             what = f"most texts are or hold {kind}", f"{count:,} of {len(texts):,}"
             yield kind, *what, _WAYS.format("code" if kind == "code" else "exact")
-    keys = [exact(t) if len(t) <= _SHORT else t for t in starts]
-    rows = [*zip(prompts, keys, strict=True)]
+    rows = [*zip(prompts, [exact(t) if len(t) <= _SHORT else t for t in starts], strict=True)]
     ways = {(*row, " ".join(t.casefold().split())) for row, t in zip(rows, starts, strict=True)}
     several = collections.Counter(way[:2] for way in ways)
     if 10 * (count := sum(several[row] > 1 for row in rows)) > len(texts):

@@ -17,13 +17,12 @@ LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 #: The most tokens of a forward pass, padding included: they suit the caches of a CPU.
 TOKENS = 2048
 LongTexts = Literal["cut", "chunks"]
+Parameters = Mapping[str, jax.Array]
 _HEADS = 12  # Of the attention of every layer.
 
 
 @jax.jit
-def embed_tokens(
-    parameters: Mapping[str, jax.Array], tokens: jax.Array, mask: jax.Array
-) -> jax.Array:
+def embed_tokens(parameters: Parameters, tokens: jax.Array, mask: jax.Array) -> jax.Array:
     """Unit vectors `[n, width]` of n texts: the means of their `token_vectors`, scaled."""
     x = token_vectors(parameters, tokens, mask)
     pooled = jnp.sum(jnp.where(mask[:, :, None], x, 0.0), axis=1)
@@ -32,9 +31,7 @@ def embed_tokens(
     return pooled / jnp.maximum(length, jnp.finfo(pooled.dtype).tiny)
 
 
-def token_vectors(
-    parameters: Mapping[str, jax.Array], tokens: jax.Array, mask: jax.Array
-) -> jax.Array:
+def token_vectors(parameters: Parameters, tokens: jax.Array, mask: jax.Array) -> jax.Array:
     """Vectors `[n, length, width]` of integer `tokens` `[n, length]` in their texts.
 
     A BERT encoder (Devlin et al. 2019). The mask is false on the padding, which may be any token.
@@ -68,10 +65,8 @@ def token_vectors(
         mixed = mixed.transpose(0, 2, 1, 3).reshape(x.shape)
         return linear(mixed, f"{layer}.attention.output.dense")
 
-    words, positions, segments = (
-        parameters[f"embeddings.{name}_embeddings.weight"]
-        for name in ("word", "position", "token_type")
-    )
+    names = ("word", "position", "token_type")
+    words, positions, segments = (parameters[f"embeddings.{n}_embeddings.weight"] for n in names)
     x = words[tokens] + positions[None, : tokens.shape[1]]
     x = norm(x + segments[None, :1], "embeddings.LayerNorm")
     layers = sum(name.endswith("attention.self.query.bias") for name in parameters)
@@ -93,16 +88,13 @@ class MiniLMEncoder:
 
     def __init__(
         self,
-        parameters: Mapping[str, jax.Array],
+        parameters: Parameters,
         tokenizer: Any,
         *,
         long_texts: LongTexts = "cut",
         length: int = LENGTHS[-1],
     ):
-        """Pair parameters of `embed_tokens` with the `tokenizers.Tokenizer` of its ids.
-
-        The model reads `length` tokens, and the tokenizer does not truncate.
-        """
+        """Pair parameters of `embed_tokens` with the `Tokenizer` of its ids, which cuts nothing."""
         if long_texts not in get_args(LongTexts):
             raise ValueError(f"long_texts: expected cut or chunks, received {long_texts!r}.")
         self.parameters = parameters
@@ -130,10 +122,7 @@ class MiniLMEncoder:
         return " ".join(sentences) or None
 
     def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Embed n texts as unit vectors, float32 `[n, 384]`.
-
-        `long_texts` says what happens to long texts. Texts of similar length share a batch.
-        """
+        """Embed n texts as unit vectors, float32 `[n, 384]`; similar lengths share a batch."""
         texts = self._pieces(checked_texts(items))
         if self.long_texts == "cut":
             texts = [pieces[:1] for pieces in texts]
@@ -153,16 +142,11 @@ class MiniLMEncoder:
         # Cut here: tokenizers 0.23.2 loses the end of a text of three pieces or more.
         begin, end = self.tokenizer.encode("").ids
         room = self.length - 2
-        return [
-            [
-                [begin, *text.ids[start : start + room], end]
-                for start in range(0, max(len(text.ids), 1), room)
-            ]
-            for text in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        ]
+        coded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        cuts = ((text.ids, range(0, max(len(text.ids), 1), room)) for text in coded)
+        return [[[begin, *ids[k : k + room], end] for k in starts] for ids, starts in cuts]
 
     def _embed_pieces(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
-        """The embeddings of pieces of texts, `[pieces, d]`."""
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]), reverse=True)
         embeddings = np.empty((len(ids), self.dimension), np.float32)
         start = 0

@@ -120,11 +120,9 @@ def matrices(
     keys = list(map(_key, items))
     item_of = dict(zip(keys, items, strict=True))
     # Every two contents of a label, in the order of their keys, which is not that of the rows.
-    pairs = {
-        one + other: (item_of[one], item_of[other])
-        for rows in rows_of.values()
-        for one, other in itertools.combinations(sorted({keys[row] for row in rows}), 2)
-    }
+    contents = (sorted({keys[row] for row in rows}) for rows in rows_of.values())
+    twos = itertools.chain.from_iterable(itertools.combinations(some, 2) for some in contents)
+    pairs = {one + other: (item_of[one], item_of[other]) for one, other in twos}
     values = _computed(loaded, pairs, cache, progress or (lambda *_: None))
     matrices = {}
     for label, rows in rows_of.items():
@@ -150,12 +148,9 @@ def _is_known(function: Any) -> bool:
 def _key(item: Any) -> str:
     """What an item is known by: its content, that of the file if it is a path."""
     if isinstance(item, os.PathLike):
-        content = files.expanded(item).read_bytes()
-    elif isinstance(item, str):
-        content = item.encode("utf-8", "surrogatepass")
-    else:
-        content = pickle.dumps(item)
-    return digest_of(content)[:16]
+        return digest_of(files.expanded(item).read_bytes())[:16]
+    text = isinstance(item, str)
+    return digest_of(item.encode("utf-8", "surrogatepass") if text else pickle.dumps(item))[:16]
 
 
 def _computed(
@@ -181,8 +176,7 @@ def _computed(
         for start in range(0, len(missing), size):
             tell(len(values), len(pairs))
             batch = missing[start : start + size]
-            computed = _values(loaded, [pairs[key] for key in batch])
-            values |= zip(batch, computed, strict=True)
+            values |= zip(batch, _values(loaded, [pairs[key] for key in batch]), strict=True)
             fresh |= {key: np.array([values[key]]) for key in batch}
             if shelf and time.monotonic() - kept_at > _KEPT_EVERY:
                 shelf = shelf if shelf.write(fresh) else None
@@ -227,10 +221,9 @@ def _check(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> None:
             expected = "expected 1 for an output and itself"
             raise ValueError(f"{expected}, received {itself:g}; {_DISTANCE}")
         if abs(there - back) > _SYMMETRIC:
-            raise ValueError(
-                f"expected one value for both orders of two outputs, received {there:g} and "
-                f"{back:g} for {_of(one, other)}; return the mean of both"
-            )
+            expected = "expected one value for both orders of two outputs"
+            received = f"received {there:g} and {back:g} for {_of(one, other)}"
+            raise ValueError(f"{expected}, {received}; return the mean of both")
 
 
 def _of(one: Any, other: Any) -> str:

@@ -70,8 +70,7 @@ def read_torch_checkpoint(path: str | Path) -> dict[str, np.ndarray]:
         dtypes = dict(storage for storage, *_ in tensors.values())
         storages = {}
         for key in keys:
-            count = int.from_bytes(file.read(8), "little")
-            storages[key] = file.read(count * dtypes[key].itemsize)
+            storages[key] = file.read(int.from_bytes(file.read(8), "little") * dtypes[key].itemsize)
     arrays = {}
     for name, ((key, dtype), offset, shape, strides) in tensors.items():
         steps = [step * dtype.itemsize for step in strides]

@@ -59,9 +59,8 @@ def remember(state: Any, latents: ArrayLike, prompts: ArrayLike | None = None) -
         return _remember(tuple(rows[-window:] for rows in batch), node) if window else node
 
     if not any(map(_is_memory, jax.tree.leaves(state, is_leaf=_is_memory))):
-        raise ValueError(
-            f"state: expected the state of a guide, received {type(state).__name__} without one."
-        )
+        received = f"received {type(state).__name__} without one"
+        raise ValueError(f"state: expected the state of a guide, {received}.")
     return jax.tree.map(replaced, state, is_leaf=_is_memory)
 
 
@@ -82,10 +81,9 @@ def check_shape(value: Any, *, name: str) -> tuple[int, ...]:
     """The shape of an array, or of a `jax.ShapeDtypeStruct`; raises if it has no rows."""
     shape = tuple(np.shape(value) if not hasattr(value, "shape") else value.shape)
     if value is None or len(shape) < 2 or 0 in shape:
-        raise ValueError(
-            f"{name}: expected an array [b, ...] of at least one row and one column, received "
-            f"{'None' if value is None else f'shape {shape}'}."
-        )
+        expected = "expected an array [b, ...] of at least one row and one column"
+        received = "None" if value is None else f"shape {shape}"
+        raise ValueError(f"{name}: {expected}, received {received}.")
     return shape
 
 
@@ -96,10 +94,8 @@ def checked_rows(state: GuidanceState, latents: Any, prompts: Any) -> tuple[jax.
     for (name, value), kept in zip(named.items(), state.rows, strict=True):
         shape = check_shape(value, name=name)
         if math.prod(shape[1:]) != kept.shape[1]:
-            raise ValueError(
-                f"{name}: expected rows of {kept.shape[1]} numbers as in the state, received "
-                f"shape {shape}."
-            )
+            expected = f"expected rows of {kept.shape[1]} numbers as in the state"
+            raise ValueError(f"{name}: {expected}, received shape {shape}.")
         flat[name] = checks.as_array(value, name=name).reshape(shape[0], kept.shape[1])
     checked = tuple(checks.check_arrays(flat))
     for kernel, name, array in zip(state.kernels, flat, checked, strict=True):
@@ -114,8 +110,7 @@ def finite_rows(batch: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Arra
     present = jnp.all(jnp.stack([jnp.isfinite(rows).all(axis=1) for rows in batch]), axis=0)
     first = jnp.argmax(present)
     stand_ins = (lax.stop_gradient(lax.dynamic_slice_in_dim(rows, first, 1)) for rows in batch)
-    finite = map(functools.partial(jnp.where, present[:, None]), batch, stand_ins)
-    return present, tuple(finite)
+    return present, tuple(map(functools.partial(jnp.where, present[:, None]), batch, stand_ins))
 
 
 def kernel_values(
@@ -159,15 +154,8 @@ def _remember(batch: tuple[jax.Array, ...], state: GuidanceState) -> GuidanceSta
             return (later + jnp.sum(square[b:], axis=1)).at[slots].set(fresh)
 
         squares = (with_batch(squares[0], values), with_batch(squares[1], values[1:]))
-    rows = tuple(
-        kept.at[slots].set(jnp.where(present[:, None], new, 0))
-        for kept, new in zip(state.rows, batch, strict=True)
-    )
+    both = zip(state.rows, batch, strict=True)
+    rows = tuple(kept.at[slots].set(jnp.where(present[:, None], new, 0)) for kept, new in both)
     skipped = state.skipped + jnp.sum(~present, dtype=jnp.int32)
-    return state._replace(
-        rows=rows,
-        filled=state.filled.at[slots].set(present),
-        position=(state.position + b) % window,
-        skipped=skipped,
-        squares=squares,
-    )
+    filled, position = state.filled.at[slots].set(present), (state.position + b) % window
+    return GuidanceState(state.kernels, rows, filled, position, skipped, squares)

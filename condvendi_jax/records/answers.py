@@ -124,7 +124,6 @@ def is_thinking(part: Any) -> bool:
 
 
 def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[str, str]]:
-    """Return the role and the text of each message, or of each part of one."""
     messages = messages_of(value)
     if messages is None and isinstance(value, str):
         return [(role, value)]
@@ -182,7 +181,6 @@ def recurring(answers: Sequence[str], prompts: Sequence[Any]) -> set[str]:
 
 
 def _places(answers: Sequence[str], prompts: Sequence[Any]) -> dict[str, set[Any]]:
-    """The prompts that each text answers."""
     places = collections.defaultdict(set)
     for text, prompt in zip(answers, prompts, strict=True):
         places[text.strip()].add(prompt)

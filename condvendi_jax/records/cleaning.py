@@ -109,10 +109,8 @@ def _without_reasoning(texts: list[str], _: Sequence[str | None]) -> tuple[list[
 def _without_tokens(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
     """What follows the last token of a chat template, and is not one."""
     ends = ((text[-_WITHIN:], _AROUND.sub("", text[-_WITHIN:])) for text in texts)
-    texts = [
-        text if end == kept else text[:-_WITHIN] + kept
-        for text, (end, kept) in zip(texts, ends, strict=True)
-    ]
+    both = zip(texts, ends, strict=True)
+    texts = [text if end == kept else text[:-_WITHIN] + kept for text, (end, kept) in both]
     held = [("<" in text or "INST]" in text) and bool(_TOKENS.search(text)) for text in texts]
     common = _most(held)
 
@@ -145,10 +143,8 @@ def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str]
         page = _HTML.fullmatch(mark.strip("<[/>] ").partition(" ")[0].casefold())
         if not mark or page or others > count / 10:
             continue
-        rests = [
-            _inside(text, hit, pattern) if hit and name == mark else text
-            for text, hit, name in zip(texts, hits, names, strict=True)
-        ]
+        every = zip(texts, hits, names, strict=True)
+        rests = [_inside(t, hit, pattern) if hit and n == mark else t for t, hit, n in every]
         if _most(name == mark for name in names) and sum(map(is_blank, rests)) <= count / 10:
             return rests, repr(mark)
     return texts, ""

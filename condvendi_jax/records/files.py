@@ -180,8 +180,7 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 record = _DECODER.decode(line)
             except ValueError as error:
                 words = f"is not JSON ({getattr(error, 'msg', error)}); write one record a line"
-                unfit = answers.Unfit(words)
-                record = error if isinstance(error, answers.Unfit) else unfit
+                record = error if isinstance(error, answers.Unfit) else answers.Unfit(words)
             except RecursionError:
                 record = answers.Unfit("is nested too deeply")
             yield number, record
@@ -216,7 +215,6 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_columns(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    """The rows of Parquet, or of Arrow as a stream or as a file."""
     kind = ending(path)
     package = _package(kind)
     try:
@@ -311,13 +309,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 _parsed: dict[Any, list[tuple[int, Any]]] = {}
-_READERS = {
-    ".jsonl": _read_jsonl,
-    ".csv": _read_csv,
-    ".tsv": _read_csv,
-    ".parquet": _read_columns,
-    ".arrow": _read_columns,
-    ".eval": _read_inspect,
-    ".json": _read_json,
-}
+_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".tsv": _read_csv}
+_READERS |= {".parquet": _read_columns, ".arrow": _read_columns}
+_READERS |= {".eval": _read_inspect, ".json": _read_json}
 RECORD_ENDINGS = tuple(_READERS)

@@ -67,13 +67,9 @@ FORMATS = (  # Tool, marks, answers, prompt, id, model, request.
 )
 """A row for each tool."""
 
-QUESTIONS = {
-    "custom_id": "body params",  # Of a batch.
-    "instance_id": _ASKED,
-    "question_id": "turns.*",  # Of MT-bench.
-    "task_id": "prompt",
-    "id": "input.text",  # Of HELM's instances.
-}
+# Of a batch, of HELM, of MT-bench, of code, of HELM's instances.
+QUESTIONS = {"custom_id": "body params", "instance_id": _ASKED, "question_id": "turns.*"}
+QUESTIONS |= {"task_id": "prompt", "id": "input.text"}
 """The ids in a file of prompts, and the paths of their prompts."""
 
 BESIDE = ("display_requests.json", "instances.json")

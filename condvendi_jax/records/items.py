@@ -383,15 +383,14 @@ def _by_text(names: Sequence[Any], texts: Sequence[Any]) -> list[set[int]]:
 def pair_texts(prompts: Texts, texts: Texts) -> None:
     """Raises ValueError if texts and prompts are equal, or differ in number."""
     if prompts.texts == texts.texts:
-        raise ValueError(
-            f"{prompts.path}: is both the texts and their prompts. Choose two columns with "
-            "--prompt_column and --text_column, or give two files."
-        )
+        mend = "Choose two columns with --prompt_column and --text_column, or give two files."
+        raise ValueError(f"{prompts.path}: is both the texts and their prompts. {mend}")
     if len(texts.texts) != len(prompts.texts):
-        raise ValueError(
-            f"{prompts.path}: holds {len(prompts.texts):,} prompts for {len(texts.texts):,} texts. "
+        counts = f"{len(prompts.texts):,} prompts for {len(texts.texts):,} texts"
+        mend = (
             "Write a .csv file with the columns 'answer' and 'prompt', and a line for each answer."
         )
+        raise ValueError(f"{prompts.path}: holds {counts}. {mend}")
 
 
 def _some(names: Sequence[str]) -> str:

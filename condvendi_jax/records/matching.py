@@ -102,7 +102,6 @@ def _cause(two: Sequence[set[str]]) -> str:
         ),
     }.items():
         one, other = ({" ".join(key(text)) for text in texts} for texts in two)
-        many = max(1, len(two[0] & two[1]), min(len(one), len(other)) / 2 - 1)
-        if len(one & other) > many:
+        if len(one & other) > max(1, len(two[0] & two[1]), min(len(one), len(other)) / 2 - 1):
             return why
     return "their texts show no cause"

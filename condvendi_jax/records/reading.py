@@ -171,14 +171,9 @@ def read_records(
         checks.warn("\n".join(lines))
     if doubtful:
         checks.warn("\n".join(["some answers may not be what a model said:", *doubtful]))
-    fields = {
-        "answers": [*dict.fromkeys(row.field for row in every)],
-        "prompts": [*dict.fromkeys(name for row in every for name in row.asked.fields)],
-    }
-    more = {
-        field: {model: [row.beside[field] for row in rows] for model, rows in rows_of.items()}
-        for field in beside
-    }
+    names_of = dict.fromkeys(name for row in every for name in row.asked.fields)
+    fields = {"answers": [*dict.fromkeys(row.field for row in every)], "prompts": [*names_of]}
+    more = {f: {m: [row.beside[f] for row in rows] for m, rows in rows_of.items()} for f in beside}
     said = _summary(every, len(skipped), fields, cut if clean else {})
     said += "".join(f"; {model}: {len({*names}):,} files" for model, names in tasks.items())
     known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
@@ -309,11 +304,8 @@ def _read_file(
 ) -> tuple[list[Row], list[Skipped], dict[str, int]]:
     seen: dict[int, tuple[Any, str, dict[Any, Any]]] = {}
     lines = list(_lines(path, named, seen))
-    twice = _repeats(seen)
-    lines = [
-        (n, Unfit(f"stands twice, also in line {twice[n]}") if n in twice else row)
-        for n, row in lines
-    ]
+    twice = {n: Unfit(f"stands twice, also in line {k}") for n, k in _repeats(seen).items()}
+    lines = [(n, twice.get(n, row)) for n, row in lines]
     cut = collections.Counter[str]()
     places: dict[str | None, list[tuple[int, Row]]] = collections.defaultdict(list)
     for k, (_, row) in enumerate(lines):
@@ -376,14 +368,10 @@ def _digest(fields: dict[Any, Any]) -> Any:
 
 
 def _repeats(seen: Mapping[int, tuple[Any, str, dict[Any, Any]]]) -> dict[int, int]:
-    """The line that each repeated record stood in first, where a field numbers those of a prompt.
-
-    Without such a field, equal records are equal answers.
-    """
+    """The first line of each repeated record; none unless a field numbers those of a prompt."""
     first: dict[Any, int] = {}
-    repeated = {
-        n: first[whole] for n, (whole, *_) in seen.items() if first.setdefault(whole, n) < n
-    }
+    lines = {line: first.setdefault(whole, line) for line, (whole, *_) in seen.items()}
+    repeated = {line: earlier for line, earlier in lines.items() if earlier < line}
     records = [seen[line] for line in first.values()]
     prompts = {prompt for _, prompt, _ in records}
     for field in dict.fromkeys(name for *_, counted in records for name in counted):
@@ -396,11 +384,8 @@ def _repeats(seen: Mapping[int, tuple[Any, str, dict[Any, Any]]]) -> dict[int, i
 def _summary(
     rows: Sequence[Row], left_out: int, fields: Mapping[str, list[str]], cut: dict[str, int]
 ) -> str:
-    """What was read, from which fields, and what was cut, in a line."""
-    said, asked = (
-        f"{'fields' if len(names) > 1 else 'field'} {listed(list(map(repr, names)))}"
-        for names in fields.values()
-    )
+    shown = [(f"field{'s' * (len(n) > 1)}", listed([*map(repr, n)])) for n in fields.values()]
+    said, asked = map(" ".join, shown)
     prompts = len({identity(row.asked.text) for row in rows})
     lost = f", {left_out:,} left out" if left_out else ""
     words = f"{len(rows):,} answers ({said}{lost}) to {prompts:,} prompts ({asked})"

@@ -13,19 +13,14 @@ from condvendi_jax.records.answers import Unfit, messages_of
 from condvendi_jax.records.formats import FORMATS, Format
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
-GIVEN = (
-    *("system", "system_prompt", "system_message", "instructions", "history", "context"),
-    *(*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files"),
-    *("images", "image"),
-)
+GIVEN = ("system", "system_prompt", "system_message", "instructions", "history", "context")
+GIVEN += (*PROMPT_FIELDS[:-1], "choices", "options", "tools", "functions", "documents", "files")
+GIVEN += ("images", "image")
 _TEXTS = ("history", "context", "choices", "options")
 _LISTS = ("generations", "responses", "completions", "outputs", "answers", "predictions")
 LAST_TURN = "messages[-1]"
-ANSWER_FIELDS = (
-    *_LISTS,
-    *("generation", "response", "completion", "output", "answer", "prediction"),
-    *("predicted_text", "generated_text", "model_output", LAST_TURN),
-)
+ANSWER_FIELDS = (*_LISTS, "generation", "response", "completion", "output", "answer", "prediction")
+ANSWER_FIELDS += ("predicted_text", "generated_text", "model_output", LAST_TURN)
 MODEL_FIELD = "model"
 MODEL_FIELDS = (MODEL_FIELD, "model_name", "model_id", "engine", "llm")
 WEIGHT_FIELD = "probability"
@@ -143,8 +138,7 @@ class Record:
             try:
                 about = self.weight(answer), self.batch(answer)
                 beside = {field: self.beside(field, answer) for field in self.named.beside}
-                text = texts.assistant_text(answer.value, answer.name)
-                said = texts.checked(text, answer.name)
+                said = texts.checked(texts.assistant_text(answer.value, answer.name), answer.name)
                 yield Row(model, prompt, said, self._said[0], *about, beside)
             except Unfit as error:
                 yield error
@@ -301,13 +295,10 @@ class Record:
 
     def _answer_field(self) -> Any:
         """The field that is named, or the only one that may hold answers; ValueError if two do."""
-
-        def holds_answers(value: Any) -> bool:
-            return isinstance(value, (str, list, dict)) and bool(value) and not str(value).isspace()
-
         names = [name for name in ANSWER_FIELDS if name != str(self.named.prompt).casefold()]
         known = known_fields(self.row, names) if self.named.answer is None else []
-        filled = [field for field in known if holds_answers(self.row[field])]
+        held = {f: value for f in known if isinstance(value := self.row[f], (str, list, dict))}
+        filled = [field for field, value in held.items() if value and not str(value).isspace()]
         if any(self.row[field] != self.row[filled[0]] for field in filled):
             raise unclear(self.place, filled)
         return filled[0] if filled else self._field("answer", names)

@@ -71,10 +71,7 @@ def with_lists(row: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def answer_field(rows: Sequence[dict[Any, Any]], named: Fields, place: str) -> tuple[str, str]:
-    """The field of the answers, '' where usual names tell, and why, in words.
-
-    `ValueError` with the fields where the rows cannot tell.
-    """
+    """The field of the answers ('' if usual names tell), and why; ValueError if the rows cannot."""
     candidates = _candidates(rows, named)
     known = [c for c in candidates if c.known]
     fixed = [c for c in known if c.varies is False]
@@ -147,10 +144,8 @@ def _texts(row: Mapping[Any, Any], without: Iterable[Any], path: str = "") -> di
         if nested and field.count(".") < _DEEPEST:
             held |= _texts(value, (), f"{field}.")
             continue
-        values = [
-            v.get("content", v.get("text")) if isinstance(v, dict) else v
-            for v in (value if isinstance(value, list) else [value])
-        ]
+        several = value if isinstance(value, list) else [value]
+        values = [v.get("content", v.get("text")) if isinstance(v, dict) else v for v in several]
         if all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in values):
             held[field] = [text for v in values if (text := str(v).strip())]
     return {field: values for field, values in held.items() if values}

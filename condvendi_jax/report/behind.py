@@ -70,10 +70,8 @@ class Behind:
         """Near-duplicates of several models, of most models first, and how many each model has."""
         shared = [of_models for of_models in self.alike.values() if len(of_models) > 1]
         shared.sort(key=lambda of_models: (-len(of_models), -sum(map(len, of_models.values()))))
-        return [
-            (sum(of_models.values(), []), {self.models[m]: len(k) for m, k in of_models.items()})
-            for of_models in shared[:count]
-        ]
+        counts = [{self.models[m]: len(k) for m, k in one.items()} for one in shared[:count]]
+        return [(sum(one.values(), []), n) for one, n in zip(shared, counts, strict=False)]
 
     def redundant(self, count: int) -> list[tuple[list[int], float]]:
         """The largest near-duplicates of one model, then single outputs, by influence.
@@ -101,17 +99,12 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     main = "conditional" if every[0].paired else "vendi"
     results = [contributions(pairs, order=2) for pairs in every]
     parts = zip(every, results, prompts, strict=True)
-    return Behind(
-        [*models],
-        model,
-        np.concatenate(kept),
-        prompt,
-        _grouped(outputs, prompt, model, kernel, across=every[0].across_models),
-        influence=np.concatenate([getattr(result.influences, main) for result in results]),
-        scores=np.array([float(getattr(r.decomposition.scores, main)) for r in results]),
-        tables=[prompt_tables.tabulate(p, r, Entropy(2), kinds, kinds) for p, r, kinds in parts],
-        main=main,
-    )
+    by_prompt = [prompt_tables.tabulate(p, r, Entropy(2), kinds, kinds) for p, r, kinds in parts]
+    group = _grouped(outputs, prompt, model, kernel, across=every[0].across_models)
+    influence = np.concatenate([getattr(result.influences, main) for result in results])
+    scores = np.array([float(getattr(r.decomposition.scores, main)) for r in results])
+    known = np.concatenate(kept), prompt, group, influence, scores, by_prompt, main
+    return Behind([*models], model, *known)
 
 
 def _grouped(

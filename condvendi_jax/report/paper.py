@@ -7,31 +7,14 @@ from typing import NamedTuple
 from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized
 from condvendi_jax.data.bandwidth import GIVEN
+from condvendi_jax.results import evaluation
 from condvendi_jax.results.comparison import MATCHED, Comparison
-from condvendi_jax.results.evaluation import (
-    DOUBT,
-    Evaluation,
-    ScoredOrder,
-    error_notes,
-    meaning,
-    score_name,
-    unbiased_notes,
-)
 from condvendi_jax.results.one_prompt import notes_of
 
-_ESCAPES = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "<": "\\textless{}",
-    ">": "\\textgreater{}",
-    "|": "\\textbar{}",
-    "±": "$\\pm$",
-    # After the end of a row these two would be its options.
-    "[": "{[}",
-    "*": "{*}",
-}
+_ESCAPES = {c: f"\\{c}" for c in "&%$#_{}"} | {"±": "$\\pm$"}
+_ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
+_ESCAPES |= {"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
+_ESCAPES |= {"[": "{[}", "*": "{*}"}  # After the end of a row these would be its options.
 _SOFTWARE = "condvendi-jax"
 _BRACKETS = "Brackets are 95% intervals for the scores that all eigenvalues would give."
 _CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
@@ -51,12 +34,11 @@ class Report(NamedTuple):
     bibtex: str
 
     def __str__(self) -> str:
-        """The paragraph, the table and, after the end of what LaTeX reads, the entries."""
         end = "\\endinput % The rest is for the .bib file."
         return "\n\n".join([self.paragraph, self.latex, end, self.bibtex])
 
 
-def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Report:
+def latex(result: evaluation.Evaluation | Comparison, *, encoder: str | None = None) -> Report:
     """A paragraph on the result, its table in LaTeX, and the works to cite in BibTeX.
 
     Args:
@@ -65,26 +47,27 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
     """
     if not isinstance(encoder, str | None):
         raise TypeError(f"encoder: expected its name, received {encoder!r}.")
-    alone = isinstance(result, Evaluation)
+    alone = isinstance(result, evaluation.Evaluation)
     evaluations = {"": result} if alone else result.evaluations
     first = next(iter(evaluations.values()))
     within = first.bandwidths["outputs"].within_prompts
     name = encoder or first.encoder_name or "[name the encoder]"
     orders = [scored.decomposition.order for scored in first.orders]
     cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
-    errors = error_notes(o for e in evaluations.values() for o in e.orders)
+    errors = evaluation.error_notes(o for e in evaluations.values() for o in e.orders)
     scores = " and ".join(_scores(scored, first) for scored in first.orders)
-    unbiased = unbiased_notes(evaluations.values(), "plug-in" if alone else "in brackets")
+    place = "plug-in" if alone else "in brackets"
+    unbiased = evaluation.unbiased_notes(evaluations.values(), place)
     known = {name: one for name, e in evaluations.items() if (one := e.one_prompt)}
     sentences = [
-        *([meaning(evaluations)] if alone else result.headline()),
+        *([evaluation.meaning(evaluations)] if alone else result.headline()),
         f"We scored {_data(evaluations)}: {scores}",
         *([] if within else [f"The embeddings are those of {name}."]),
         *_kernels(first),
         *(
             f"{capitalized(said.note().strip('. '))}."
             for item in result.advice
-            for said in [item if item.code == DOUBT else item._replace(remedy="")]
+            for said in [item if item.code == evaluation.DOUBT else item._replace(remedy="")]
         ),
         *(f"± is {note.removeprefix('±: ')}." for note in errors),
         *([] if errors else ["Standard errors were not computed."]),
@@ -105,7 +88,6 @@ def latex(result: Evaluation | Comparison, *, encoder: str | None = None) -> Rep
 
 
 def _on_models(result: Comparison) -> list[str]:
-    """Sentences on the matching of models, and on the tests of their differences."""
     sentences = []
     if len(result.models) > 1:
         sentences.append(f"Outputs of different models are {MATCHED[result.matched]}.")
@@ -126,13 +108,12 @@ def _on_models(result: Comparison) -> list[str]:
     return sentences
 
 
-def _scores(scored: ScoredOrder, evaluation: Evaluation) -> str:
-    """The scores of an order, and how they were computed."""
+def _scores(scored: evaluation.ScoredOrder, model: evaluation.Evaluation) -> str:
     result = scored.decomposition
-    words = [score_name(name, result.order, None) for name in evaluation.names]
+    words = [evaluation.score_name(name, result.order, None) for name in model.names]
     by = {"frobenius": "sums over all pairs of rows", "exact": "all eigenvalues"}
     how = by.get(result.method, f"the method {result.method}")
-    if evaluation.unbiased and scored.population is not None:
+    if model.unbiased and scored.population is not None:
         how = "sums over all pairs of different rows"
     if result.estimation is not None:
         how += ", estimated"
@@ -141,10 +122,9 @@ def _scores(scored: ScoredOrder, evaluation: Evaluation) -> str:
     return f"{', '.join(words)} (order {result.order:g}, from {how})"
 
 
-def _data(evaluations: Mapping[str, Evaluation]) -> str:
-    """The numbers of rows and prompts, and the models."""
+def _data(evaluations: Mapping[str, evaluation.Evaluation]) -> str:
 
-    def rows(result: Evaluation) -> str:
+    def rows(result: evaluation.Evaluation) -> str:
         number = f"{result.n:,}" + (" weighted" if result.weighted else "")
         if not result.paired:
             return f"{number} outputs"
@@ -159,8 +139,7 @@ def _data(evaluations: Mapping[str, Evaluation]) -> str:
     return ", ".join(data + (f" of {name}" if name else "") for name, data in words.items())
 
 
-def _kernels(result: Evaluation) -> list[str]:
-    """A sentence for each kernel: its bandwidth, and the rule that chose it."""
+def _kernels(result: evaluation.Evaluation) -> list[str]:
     sentences = []
     for name, (width, rule, noise) in result.bandwidths.items():
         kernel = rule.partition(": ")[2].removesuffix(" has no bandwidth")

@@ -8,14 +8,13 @@ import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from condvendi_jax import __version__
 from condvendi_jax.base import checks, files, tables
 from condvendi_jax.base.result import svg
-from condvendi_jax.base.tables import Table
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report.behind import Behind, Items
 from condvendi_jax.results.comparison import Comparison
@@ -23,9 +22,6 @@ from condvendi_jax.results.estimate import undominated
 from condvendi_jax.results.evaluation import not_computed, warning_lines
 
 _PROMPTS = 200  # That a page shows at once: a browser takes seconds to lay out thousands.
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 
 def html(
@@ -69,44 +65,27 @@ def html(
         drawn = over and svg(over.plot())
         plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
     answer, certainty = answered(comparison)
-    shown: dict[str, Any] = {}
+    shown: dict[str, Any] = {"comparison": comparison, "models": [*comparison.models]}
+    shown |= {"failed": not_computed(failed), "warnings": warning_lines(comparison.advice)}
+    shown |= {"answer": answer, "certainty": certainty, "meaning": " ".join(comparison.headline())}
+    shown |= {"scored": _scored(comparison, encoder, command), "drawn": drawn, "plane": plane}
+    shown |= {"best": undominated(rated), "shown": _PROMPTS}
     if behind:
         lengths, ratio = _lengths(behind, outputs)
-        shown = {"behind": behind, "items": Items(behind, outputs, prompts), "heat": _heat(behind)}
-        shown |= {"panels": _panels(behind), "lengths": lengths, "ratio": ratio}
-    page = _template().render(
-        comparison=comparison,
-        models=list(comparison.models),
-        failed=not_computed(failed),
-        answer=answer,
-        meaning=" ".join(comparison.headline()),
-        warnings=warning_lines(comparison.advice),
-        certainty=certainty,
-        scored=_scored(comparison, encoder, command),
-        drawn=drawn,
-        plane=plane,
-        best=undominated(rated),
-        shown=_PROMPTS,
-        **shown,
-    )
-    files.write_text(path, page)
+        shown |= {"behind": behind, "items": Items(behind, outputs, prompts)}
+        shown |= {"heat": _heat(behind), "panels": _panels(behind)}
+        shown |= {"lengths": lengths, "ratio": ratio}
+    files.write_text(path, _template().render(shown))
 
 
 @functools.cache
-def _template() -> Template:
-    """The template of a page, which escapes every value."""
+def _template() -> Any:
     import jinja2  # Imported where it is used: it is slow to import.
 
-    loader = jinja2.FileSystemLoader(pathlib.Path(__file__).parent)
-    pages = jinja2.Environment(
-        loader=loader, autoescape=True, trim_blocks=True, finalize=_printable
-    )
-    pages.filters |= {
-        "fmt": format,
-        "signed": lambda value: f"{value:+.2g}".replace("-", "−"),
-        "listed": tables.listed,
-        "capitalized": tables.capitalized,
-    }
+    how: Any = {"loader": jinja2.FileSystemLoader(pathlib.Path(__file__).parent)}
+    pages = jinja2.Environment(**how, autoescape=True, trim_blocks=True, finalize=_printable)
+    pages.filters |= {"signed": lambda value: f"{value:+.2g}".replace("-", "−"), "fmt": format}
+    pages.filters |= {"listed": tables.listed, "capitalized": tables.capitalized}
     return pages.get_template("page.html")
 
 
@@ -115,9 +94,8 @@ def _printable(value: Any) -> Any:
     if hasattr(value, "__html__") or (text := str(value)).isprintable():
         return value
     text = text.encode("utf-8", "replace").decode()
-    return "".join(
-        c if c.isprintable() or ord(c) > 0x9F or c in "\n\r\t" else "\ufffd" for c in text
-    )
+    shown = (c.isprintable() or ord(c) > 0x9F or c in "\n\r\t" for c in text)
+    return "".join(c if kept else "\ufffd" for c, kept in zip(text, shown, strict=True))
 
 
 def answered(comparison: Comparison) -> tuple[str, str]:
@@ -143,12 +121,10 @@ def answered(comparison: Comparison) -> tuple[str, str]:
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:
-    """The data and the settings of the scores, by their names on the page."""
     first, n = comparison.first, comparison.n
     outputs = ", ".join(f"{name} {count:,}" for name, count in n.items())
-    if len({*n.values()}) == 1:
-        outputs = f"{first.n:,} of each model"
-    terms = {"Outputs": outputs}
+    alike = len({*n.values()}) == 1
+    terms = {"Outputs": f"{first.n:,} of each model" if alike else outputs}
     distinct = {e.distinct_prompts for e in comparison.evaluations.values() if e.distinct_prompts}
     if distinct:
         terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))
@@ -158,12 +134,9 @@ def _scored(comparison: Comparison, encoder: str | None, command: str | None) ->
         kind = "Kernel" if chosen.bandwidth is None else "Bandwidth"
         width = f"{chosen.bandwidth:.4g}, " if chosen.bandwidth else ""
         terms[f"{kind} of {name}"] = width + chosen.rule
-    return terms | {
-        "Orders": ", ".join(f"{o.decomposition.order:g}" for o in first.orders),
-        "Seed": f"{first.seed}",
-        "Command": command or "called from Python",
-        "Version": f"condvendi_jax {__version__}, {first.dtype}",
-    }
+    terms["Orders"] = ", ".join(f"{o.decomposition.order:g}" for o in first.orders)
+    terms |= {"Seed": f"{first.seed}", "Command": command or "called from Python"}
+    return terms | {"Version": f"condvendi_jax {__version__}, {first.dtype}"}
 
 
 def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | None]]]]:
@@ -173,10 +146,8 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
     values = np.full((len(behind.first), len(models)), math.nan)
     for column, prompts in enumerate(models):
         for number, scored in prompts.items():
-            value = getattr(scored.contributions, behind.main)
-            if several:
-                value = scored.similarity if math.isnan(scored.shrunken) else scored.shrunken
-            values[number, column] = value
+            alone = getattr(scored.contributions, behind.main)
+            values[number, column] = scored.known if several else alone
     colours = -values if several else values
     known = colours[np.isfinite(colours)]
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
@@ -211,7 +182,7 @@ def _panels(behind: Behind) -> list[list[dict[str, Any]]]:
     ]
 
 
-def _lengths(behind: Behind, outputs: Mapping[str, Any] | None) -> tuple[Table | None, float]:
+def _lengths(behind: Behind, outputs: Any) -> tuple[tables.Table | None, float]:
     """The lengths of the texts of each model, and the largest median over the smallest one."""
     if outputs is None or not all(isinstance(x, str) for texts in outputs.values() for x in texts):
         return None, math.nan
@@ -222,4 +193,4 @@ def _lengths(behind: Behind, outputs: Mapping[str, Any] | None) -> tuple[Table |
         medians.append(median)
         rows.append([name, f"{median:,.0f}", f"{low:,.0f} to {high:,.0f}"])
     ratio = max(medians) / max(min(medians), 1)
-    return Table(["model", "median characters", "10% to 90%"], rows), ratio
+    return tables.Table(["model", "median characters", "10% to 90%"], rows), ratio

@@ -66,16 +66,10 @@ class Between(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the influences as plain data, for JSON."""
-        return {
-            "number": self.number,
-            "standard_error": self.standard_error,
-            "largest": self.largest,
-            "overlaps": self.lines(),
-            "groups": self.groups,
-            "groups_of": self.error and self.error.units,
-            "reason": self.reason,
-            "prompts_left_out": self.left_out,
-        }
+        names = ("number", "standard_error", "largest", "groups", "reason")
+        more = {"overlaps": self.lines(), "groups_of": self.error and self.error.units}
+        more["prompts_left_out"] = self.left_out
+        return {name: getattr(self, name) for name in names} | more
 
     def headline(self) -> str:
         """The number of different models in a line."""
@@ -105,11 +99,10 @@ class Between(Result):
 
     def notes(self) -> list[str]:
         """The meaning of an overlap, and where the errors come from."""
-        undefined = np.isnan(self.overlaps).any()
         notes = [
             f"overlap: the share of their outputs that two models have in common{self._given}; 1 if"
             " they say the same, 0 if nothing is common, above 1: too few repeats to tell"
-            + (", - if they have no prompt in common" if undefined else "")
+            + (", - if they have no prompt in common" if np.isnan(self.overlaps).any() else "")
         ]
         both = "different models and overlaps"
         if self.left_out:
@@ -126,13 +119,11 @@ class Between(Result):
         """A line for each overlap of two models."""
         names = ("first", "second", "value", "standard_error")
         values, errors = self.overlaps.tolist(), self.overlap_errors.tolist()
-        return [
-            dict(zip(names, (one, two, values[i][j], errors[i][j]), strict=True))
-            for (i, one), (j, two) in itertools.combinations(enumerate(self.models), 2)
-        ]
+        pairs = itertools.combinations(enumerate(self.models), 2)
+        lines = ((one, two, values[i][j], errors[i][j]) for (i, one), (j, two) in pairs)
+        return [dict(zip(names, line, strict=True)) for line in lines]
 
     def parts(self) -> list[str | tables.Table]:
-        """The number in a line, the overlaps as a table, and what they mean."""
         return [self.headline(), self.table(), *self.notes()]
 
 

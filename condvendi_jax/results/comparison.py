@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result
+from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.results import evaluation as evaluations
@@ -20,12 +20,9 @@ from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.power import FEWEST_TESTED
 from condvendi_jax.statistics.reasons import Reason, Saturated, first
 
-MATCHED = {
-    "rows": "matched row by row",
-    "prompts": "matched by equal prompts",
-    "labels": "matched by the labels of their groups",
-    "none": "not matched: errors of differences are those of independent samples",
-}
+MATCHED = {"rows": "matched row by row", "prompts": "matched by equal prompts"}
+MATCHED["labels"] = "matched by the labels of their groups"
+MATCHED["none"] = "not matched: errors of differences are those of independent samples"
 
 
 class Design(NamedTuple):
@@ -76,7 +73,6 @@ class SharedPrompts(NamedTuple):
         return self.reason or Reason(f"all models together share {self.all:,} prompts")
 
     def __str__(self) -> str:
-        """On which prompts models are scored and compared."""
         if self.one_set:
             rest = {name: count - self.all for name, count in self.models.items()}
             left = tables.listed([f"{count:,} ({name})" for name, count in rest.items() if count])
@@ -96,7 +92,6 @@ class SharedPrompts(NamedTuple):
         return tables.listed(words)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
         pairs = [[*two, count] for two, count in self.pairs.items()]
         return {"models": self.models, "all": self.all, "pairs": pairs, "one_set": self.one_set}
 
@@ -187,37 +182,21 @@ class Comparison(Result):
         return {name: result.quality for name, result in self.evaluations.items() if result.quality}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
-        return {
-            **self.first.choices(),
-            "n": self.n,
-            "matched": self.matched,
-            "read": self.read,
-            "errors_by": [o.errors_by and o.errors_by._asdict() for o in self.first.orders],
-            "level": self.level,
-            "untested": self.untested(),
-            "at": self.at and self.at._asdict(),
-            "shared_prompts": self.shared_prompts and self.shared_prompts.as_dict(),
-            "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
-            "advice": [item.as_dict() for item in self.advice],
-            "one_prompt": {
-                m: e.one_prompt.as_dict() for m, e in self.evaluations.items() if e.one_prompt
-            },
-            "rankings": [ranking.as_dict() for ranking in self.rankings],
-            "quality": {name: rated.as_dict() for name, rated in self.qualities.items()} or None,
-            "between": self.between and self.between.as_dict(),
-            "profile": self.profile and self.profile.as_dict(),
-            "failed": dict(self.failed),
-        }
+        names = ("n", "matched", "read", "level", "at", "shared_prompts", "advice", "rankings")
+        shown = {name: getattr(self, name) for name in (*names, "between", "profile", "failed")}
+        shown["errors_by"] = [scored.errors_by for scored in self.first.orders]
+        shown |= {"untested": self.untested(), "quality": self.qualities or None}
+        for name in ("distinct_prompts", "one_prompt"):
+            shown[name] = {model: getattr(e, name) for model, e in self.evaluations.items()}
+        known = {model: one for model, one in shown["one_prompt"].items() if one}
+        return self.first.choices() | plain(shown | {"one_prompt": known})
 
     def scores(self) -> tables.Table:
         """A row for each model: its scores with errors and letters."""
         to_one = self._to_one_prompt
         heading = ["model", "n", *(["to one prompt"] if to_one else [])]
-        rows = [
-            [model, f"{n:,}", *to_one.get(model, []), *(r.cell(model) for r in self.rankings)]
-            for model, n in self.n.items()
-        ]
+        cells = {m: [*to_one.get(m, []), *(r.cell(m) for r in self.rankings)] for m in self.models}
+        rows = [[model, f"{n:,}", *cells[model]] for model, n in self.n.items()]
         return tables.Table([*heading, *(ranking.name for ranking in self.rankings)], rows)
 
     @property
@@ -234,13 +213,13 @@ class Comparison(Result):
         def p(value: float) -> str:  # Very small ones depend on tails that are uncertain.
             return "<0.001" if value < 0.001 else f"{value:.2g}".replace("nan", "-")
 
-        rows = []
-        for ranking in self.rankings:
-            for of_two in ranking.differences:
-                one, two, value, error, *p_values, least = of_two[:8]
-                cells = [tables.with_interval(value, error, None), ranking.ratio_in_words(of_two)]
-                cells += [*map(p, p_values), percent(least)]
-                rows.append([ranking.name, f"{one} - {two}", *cells])
+        rows = [
+            [ranking.name, f"{of_two.first} - {of_two.second}"]
+            + [tables.with_interval(*of_two[2:4], None), ranking.ratio_in_words(of_two)]
+            + [*map(p, of_two[4:7]), percent(of_two.detectable)]
+            for ranking in self.rankings
+            for of_two in ranking.differences
+        ]
         heading = ["score", "models", "difference", "ratio", "p", "adjusted p"]
         return tables.Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
 
@@ -314,10 +293,7 @@ class Comparison(Result):
 
     @property
     def main(self) -> list[Ranking]:
-        """The rankings of a short table: by Conditional, of outputs alone, and by quality.
-
-        Where prompts were asked once, the one of near prompts comes first.
-        """
+        """The rankings of a short table: of near prompts, Conditional, outputs alone, quality."""
         name = "conditional" if self.first.paired else "vendi"
         main = [ranking for ranking in self.rankings if ranking.score == "near"]
         main += [ranking for ranking in self.rankings if ranking.score == name]
@@ -362,7 +338,6 @@ class Comparison(Result):
 
     @property
     def _matching(self) -> str:
-        """How models belong together, and on how many prompts."""
         words = f"models {MATCHED[self.matched].partition(':')[0]}"
         numbers = [e.distinct_prompts or 0 for e in self.evaluations.values()]
         count = min(numbers)

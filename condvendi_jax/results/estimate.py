@@ -73,7 +73,6 @@ class Quality(Result):
     error: Error
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the error as plain data."""
         return {name: value for name, value in super().as_dict().items() if name != "error"}
 
     @property
@@ -84,7 +83,6 @@ class Quality(Result):
         return "".join([f"{value}%", *unknown])
 
     def parts(self) -> list[str]:
-        """The share, the number and the diversity in a sentence."""
         diverse = f"{self.diversity.short} ({self.diverse_prompts:,} prompts with two)"
         words = [
             f"{self.percent} of the outputs have a quality of at least {self.at_least:g}",

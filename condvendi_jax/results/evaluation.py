@@ -9,9 +9,8 @@ from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.results import one_prompt
 from condvendi_jax.results.estimate import Estimate, Quality
-from condvendi_jax.results.one_prompt import OnePrompt
+from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence
 from condvendi_jax.statistics.reasons import SPLIT
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
@@ -62,7 +61,6 @@ class ErrorsBy(NamedTuple):
         return self.method == "influences" and self.reason is not None
 
     def __str__(self) -> str:
-        """'from the influences of 1,000 rows'."""
         if self.method == "influences":
             units = "prompts" if self.units == "rows of one prompt" else self.units
             words, why = f"from the influences of {self.groups:,} {units}", ", but withheld: "
@@ -148,19 +146,14 @@ class ScoredOrder:
             return values and {name: plain(getattr(values, name)) for name in names}
 
         entropies = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: len(names)]
-        return {
-            "order": plain_order(result.order),
-            "truncation": result.truncation,
-            "method": result.method,
-            **(of_names(result.scores) or {}),
-            "intervals": result.estimation and of_names(result.intervals),
-            "standard_errors": of_names(self.standard_errors),
-            "errors_by": self.errors_by and self.errors_by._asdict(),
-            "saturated": dict(self.saturated),
-            **{name: float(getattr(result, name)) for name in entropies},
-            "slope_per_doubling": of_names(self.slope),
-            "unbiased": self.population.as_dict(names) if self.population and unbiased else None,
-        }
+        shown = {"order": plain_order(result.order), "truncation": result.truncation}
+        shown |= {"method": result.method, **(of_names(result.scores) or {})}
+        shown["intervals"] = result.estimation and of_names(result.intervals)
+        shown["standard_errors"] = of_names(self.standard_errors)
+        shown |= plain({"errors_by": self.errors_by, "saturated": self.saturated})
+        shown |= {name: float(getattr(result, name)) for name in entropies}
+        scores = self.population.as_dict(names) if self.population and unbiased else None
+        return shown | {"slope_per_doubling": of_names(self.slope), "unbiased": scores}
 
 
 #: The code of advice on texts that may be refusals, errors or placeholders.
@@ -251,16 +244,11 @@ class Evaluation(Result):
 
     def choices(self) -> dict[str, Any]:
         """The dtype, the bandwidths and the seed as plain data."""
-        return {
-            "dtype": self.dtype,
-            "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
-            "seed": self.seed,
-            "errors_cover": ERRORS_COVER if any(o.errors_by for o in self.orders) else None,
-            **self.encoder,
-        }
+        shown = {name: plain(getattr(self, name)) for name in ("dtype", "bandwidths", "seed")}
+        cover = ERRORS_COVER if any(o.errors_by for o in self.orders) else None
+        return {**shown, "errors_cover": cover, **self.encoder}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
         names = ("distinct_prompts", "answers", "advice", "one_prompt", "quality", "failed", "read")
         shown = {name: plain(getattr(self, name)) for name in names}
         scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
@@ -278,25 +266,19 @@ class Evaluation(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each order and score, and another one for a plug-in score."""
-        return [
-            {
-                "order": plain_order(scored.decomposition.order),
-                "truncation": scored.decomposition.truncation,
-                "unbiased": unbiased,
-                "score": name,
-                "n": self.n,
-                **scored.estimate(name, unbiased=unbiased).as_dict(),
-            }
-            for scored, unbiased, _ in self._shown()
-            for name in self.names
-        ]
+        lines = []
+        for scored, unbiased, _ in self._shown():
+            whole = scored.decomposition
+            start = {"order": plain_order(whole.order), "truncation": whole.truncation}
+            for name in self.names:
+                line = start | {"unbiased": unbiased, "score": name, "n": self.n}
+                lines.append(line | scored.estimate(name, unbiased=unbiased).as_dict())
+        return lines
 
     def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
-        rows = [
-            [label, *(scored.cell(name, unbiased=unbiased) for name in self.names)]
-            for scored, unbiased, label in self._shown()
-        ]
+        names, shown = self.names, self._shown()
+        rows = [[label, *(o.cell(n, unbiased=free) for n in names)] for o, free, label in shown]
         if self.one_prompt and not self.answers:
             to_one = {"conditional": self.one_prompt.in_words()}
             rows.append(["2, to one prompt", *(to_one.get(name, "") for name in self.names)])
@@ -358,8 +340,7 @@ class Evaluation(Result):
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
-        kind = "pairs" if self.paired else "outputs"
-        title = f"{self.n:,} {kind}, {self.dtype}"
+        title = f"{self.n:,} {'pairs' if self.paired else 'outputs'}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
 
 
@@ -399,10 +380,8 @@ def warning_lines(advice: Sequence[Advice]) -> list[str]:
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
     """What was chosen for outputs and prompts, and why, in a line."""
-    kernels = [
-        f"{name}: {'' if chosen.bandwidth is None else 'bandwidth '}{chosen}"
-        for name, chosen in bandwidths.items()
-    ]
+    kinds = {name: "" if h.bandwidth is None else "bandwidth " for name, h in bandwidths.items()}
+    kernels = [f"{name}: {kinds[name]}{chosen}" for name, chosen in bandwidths.items()]
     return tables.capitalized("; ".join(kernels))
 
 
@@ -423,7 +402,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     known = {model: one for model, result in evaluations.items() if (one := result.one_prompt)}
     given = all(result.answers for result in evaluations.values())
     if known and (not given or any(one.left_out for one in known.values())):
-        return one_prompt.in_a_sentence(known)
+        return in_a_sentence(known)
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
@@ -460,10 +439,8 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
 def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     """A line for each bandwidth, with the rule that chose it."""
     starts = {name: "" if h.within_prompts else "bandwidth of " for name, h in bandwidths.items()}
-    return [
-        f"{starts[name]}{name}: " + (f"{width:.4g}, " if width else "") + rule
-        for name, (width, rule, _) in bandwidths.items()
-    ]
+    widths = {name: f"{h.bandwidth:.4g}, " if h.bandwidth else "" for name, h in bandwidths.items()}
+    return [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
 
 
 def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[str]:

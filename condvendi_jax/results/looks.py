@@ -52,7 +52,6 @@ class Looks(Result):
         return [{**look._asdict(), **also} for look in self.looks]
 
     def parts(self) -> list[str]:
-        """The last look, the baseline, the evidence, and what it says."""
         last, first, (baseline, *ends) = self.looks[-1], self.alarm, self.baseline
         said = f"no alarm: no fall is shown, and only scores below {self.bound:.3g} can show one"
         if self.bound == 1:

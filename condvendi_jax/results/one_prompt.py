@@ -11,7 +11,6 @@ import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
-from condvendi_jax.base.tables import Table
 from condvendi_jax.statistics.asked_once import Bins, Mean
 
 if TYPE_CHECKING:
@@ -21,6 +20,10 @@ State = Literal["known", "at most", "cannot be told"]
 _TWO_SIDED = 1.96  # Standard errors in half of a 95% interval.
 _WANTED = 0.2  # Of the number.
 _MOST = 100_000  # Prompts that anyone asks.
+_INDEPENDENT = (
+    "to one prompt: each prompt counts once, and outputs are taken as independent given "
+    "their prompts; pass groups= (--groups_file) if some share a seed, a style or a person"
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -48,28 +51,23 @@ class Curve(Result):
         """A line for each bin of distances."""
         names = ("from", "to", "distance", "similarity", "low", "high", "share_of_pairs")
         values, low, high, _, pairs = self.similarity
-        ends = [0.0, *self.ends[:-1]], self.ends
-        columns = zip(*ends, self.distances, values, low, high, pairs, strict=True)
-        lines: list[Any] = [dict(zip(names, map(float, line), strict=True)) for line in columns]
-        return [line for line in lines if line["share_of_pairs"] > 0]
+        columns = [0.0, *self.ends[:-1]], self.ends, self.distances, values, low, high, pairs
+        lines = zip(*(map(float, column) for column in columns), strict=True)
+        return [dict(zip(names, line, strict=True)) for line in lines if line[-1] > 0]
 
-    def parts(self) -> list[str | Table]:
-        """A row for each bin."""
+    def parts(self) -> list[str | tables.Table]:
         rows = [
-            [f"{line['from']:.3g} to {line['to']:.3g}", f"{line['similarity']:.3g}"]
-            + [tables.interval((line["low"], line["high"])), f"{line['share_of_pairs']:.1%}"]
-            for line in self.lines()
+            [f"{low:.3g} to {high:.3g}", f"{similarity:.3g}", tables.interval(band), f"{pairs:.1%}"]
+            for low, high, _, similarity, *band, pairs in map(dict.values, self.lines())
         ]
-        return [Table(["distance of prompts", "similarity of outputs", "95% band", "pairs"], rows)]
+        heading = ["distance of prompts", "similarity of outputs", "95% band", "pairs"]
+        return [tables.Table(heading, rows)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return {
-            "bins": [plain_ends(line) for line in self.lines()],
-            "mean_distance_of_near_prompts": self.distance,
-            "similarity_of_near_prompts": self.near.value,
-            "read_at_0": plain(self.read_at_0),
-        }
+        shown: dict[str, Any] = {"bins": [*map(plain_ends, self.lines())]}
+        shown["mean_distance_of_near_prompts"] = self.distance
+        near = {"similarity_of_near_prompts": self.near.value}
+        return shown | near | {"read_at_0": plain(self.read_at_0)}
 
     def plot(self) -> Figure:
         """The similarity against the distance, with its band and what is read at distance 0."""
@@ -129,12 +127,10 @@ class OnePrompt(Result):
     reason: str | None = None
     curve: Curve | None = None
 
-    def parts(self) -> list[str | Table]:
-        """The sentence and, for prompts that were asked once, the curve."""
+    def parts(self) -> list[str | tables.Table]:
         return [in_a_sentence({"": self}), *(self.curve.parts() if self.curve else [])]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
         names = ("value", "low", "high", "at_most", "total")
         return super().as_dict() | plain_ends({name: getattr(self, name) for name in names})
 
@@ -143,12 +139,7 @@ class OnePrompt(Result):
         if self.borrowed is not None:
             whose = "Conditional-RKE between similar prompts comes from other prompts"
             return f"to one prompt: {self.in_words()}; {self.borrowed:.0%} of the {whose}"
-        if self.repeated or self.curve is None:
-            return ""
-        return (
-            "to one prompt: each prompt counts once, and outputs are taken as independent given "
-            "their prompts; pass groups= (--groups_file) if some share a seed, a style or a person"
-        )
+        return _INDEPENDENT if self.curve and not self.repeated else ""
 
     def twice(self, precision: float) -> int | None:
         """How many prompts, asked twice, tell the number within a share of it, 95% of the time.
@@ -176,12 +167,9 @@ class OnePrompt(Result):
 
 def notes_of(known: Mapping[str, OnePrompt]) -> list[str]:
     """The notes of models by their names, each once, with the names of those that differ."""
-    lines = (
-        f"{name}, {note}" if name and one.repeated else note
-        for name, one in known.items()
-        if (note := one.note())
-    )
-    return list(dict.fromkeys(lines))
+    notes = {name: note for name, one in known.items() if (note := one.note())}
+    named = (f"{k}, {note}" if k and known[k].repeated else note for k, note in notes.items())
+    return list(dict.fromkeys(named))
 
 
 def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:

@@ -83,13 +83,11 @@ class StudyPlan(Result):
         return self.spread.power(*size, at=1.645), self.spread.power(*size, at=-1.645)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
         more = {"open_power": self.open_power, "larger_pilot": self.larger_pilot}
         return super().as_dict() | more
 
     @property
     def _words(self) -> str:
-        """The best size in words."""
         number, k = f"{self.best.prompts:,} {self.spread.unit}", self.best.answers
         return number if k == 1 else f"{number} with {k:,} answers each"
 
@@ -98,7 +96,6 @@ class StudyPlan(Result):
         return [size._asdict() for size in self.sizes]
 
     def parts(self) -> list[str | Table]:
-        """The best size in a sentence, what the pilot leaves open, and other sizes."""
         size, spread = self.best, self.spread
         models = [*filter(None, self.models), "another model"][:2]
         joined = " and ".join(models) if len(models) > 1 else "two such models"

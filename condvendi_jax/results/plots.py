@@ -29,10 +29,7 @@ def _finish(panel: Any, title: str, label: str) -> None:
 
 
 def over_bandwidths(profile: Any) -> Figure:
-    """The scores of a `Profile` against the bandwidth with their bands, a panel for each score.
-
-    A line ends where its model is at a limit.
-    """
+    """The scores of a `Profile` with bands, a panel each; lines end where models are at a limit."""
     names, widths = profile.names, profile.bandwidths
     size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(profile.models) // 6))
     drawn = Figure(figsize=size, layout="constrained")
@@ -70,7 +67,6 @@ def over_bandwidths(profile: Any) -> Figure:
 
 
 def _look(index: int) -> tuple[dict[str, Any], Any]:
-    """The colour and the dashes of a model."""
     colour = _COLOURS[index % len(_COLOURS)]
     return {"color": colour}, _DASHES[index // len(_COLOURS) % len(_DASHES)]
 
@@ -98,7 +94,6 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
 
 
 def _caption(profile: Any) -> str:
-    """The number of rows, whose bandwidth moves, and the coverage of the bands."""
     moves, multiples = "the bandwidth", profile.multiples
     if len(profile.names) > 1:
         moves = "both bandwidths" if profile.over == "both" else f"{moves} of {profile.over} alone"

@@ -69,14 +69,6 @@ class PairProfile(NamedTuple):
         return (start if orders else f"{one} and {two}: ") + "; ".join(parts)
 
 
-class Curves(NamedTuple):
-    """One score of all models `[models, m]`, its bands `[models, m, 2]`, and its limits."""
-
-    values: np.ndarray
-    bands: np.ndarray
-    saturated: np.ndarray
-
-
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Profile(Result):
     """Scores of models over a ladder of bandwidths. Prints as text; `plot` draws it.
@@ -140,15 +132,14 @@ class Profile(Result):
 
     def pair(self, first: str, second: str, score: str = "conditional") -> PairProfile:
         """Two models, in that order; KeyError where they were not compared by this score."""
-        for pair in self.pairs:
-            if (pair.first, pair.second, pair.score) == (first, second, score):
-                return pair
-            if (pair.second, pair.first, pair.score) == (first, second, score):
-                return pair._replace(first=first, second=second, signs=-pair.signs)
+        pairs = {pair[:3]: pair for pair in self.pairs}
+        if (first, second, score) in pairs:
+            return pairs[first, second, score]
+        if turned := pairs.get((second, first, score)):
+            return turned._replace(first=first, second=second, signs=-turned.signs)
         raise KeyError(f"{first!r} and {second!r} were not compared by {score!r}.")
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
 
         def curve(values: Any, bands: Any, saturated: Any) -> dict[str, Any]:
             known = [None if math.isnan(ends[0]) else ends for ends in bands]
@@ -183,9 +174,10 @@ class Profile(Result):
 
         return plots.over_bandwidths(self)
 
-    def curves(self, score: str) -> Curves:
-        """A score of all models along the ladder."""
-        return Curves(*(getattr(part, score) for part in (self.values, self.bands, self.saturated)))
+    def curves(self, score: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A score of all models `[models, m]`, its bands `[models, m, 2]`, and its limits."""
+        values, bands = getattr(self.values, score), getattr(self.bands, score)
+        return values, bands, getattr(self.saturated, score)
 
     @property
     def title(self) -> str:
@@ -208,10 +200,9 @@ class Profile(Result):
         """Sentences that say at which bandwidths one model is more diverse than another."""
         if self.reason is not None:
             return [f"nothing is tested over the bandwidths: {self.reason}"]
-        pairs = [pair for pair in self.pairs if pair.score == self.main]
+        pairs, turning = [pair for pair in self.pairs if pair.score == self.main], self._turning
         if len(pairs) <= tables.LISTED:
             return [pair.in_words(self.bandwidths.tolist()) for pair in pairs]
-        turning = self._turning
         named = f" ({tables.listed(turning)})" if turning else ""
         whose = f"the order of {len(turning)} of {len(pairs)} pairs of models"
         return [f"{whose} depends on the bandwidth{named}"]
@@ -219,8 +210,8 @@ class Profile(Result):
     @property
     def _turning(self) -> list[str]:
         """The pairs of models of which each is more diverse somewhere."""
-        pairs = [pair for pair in self.pairs if pair.score == self.main]
-        return [f"{pair.first} - {pair.second}" for pair in pairs if pair.depends]
+        depending = (pair for pair in self.pairs if pair.score == self.main and pair.depends)
+        return [f"{pair.first} - {pair.second}" for pair in depending]
 
     def _at_chosen(self, one: str, two: str) -> PairProfile:
         """Two models by the main score; untested everywhere if they are at the chosen bandwidth."""
@@ -271,11 +262,10 @@ class Profile(Result):
                 return tables.up_to(value, n) + (" *" if at_limit else "")
             return f"{value:.4g} {tables.interval(band)}"
 
-        ladder = enumerate(zip(self.multiples, self.bandwidths, strict=True))
         rows = [
             [f"{multiple:.3g}", f"{width:.4g}"]
             + [cell(values[m, k], n, bands[m, k], saturated[m, k]) for m, n in enumerate(self.n)]
-            for k, (multiple, width) in ladder
+            for k, (multiple, width) in enumerate(zip(self.multiples, self.bandwidths, strict=True))
         ]
         names = [model or "score" for model in self.models]
         return tables.Table(["times", f"bandwidth of {self.axis}", *names], rows)
@@ -298,11 +288,8 @@ class Profile(Result):
 
 def where(states: Sequence[object], state: object, widths: Sequence[float]) -> str:
     """The bandwidths that have a state: 'at bandwidths from 0.4 to 1.6 and at 3.2'."""
-    runs = [
-        [width for _, width in run]
-        for key, run in itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
-        if key == state
-    ]
+    places = itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
+    runs = [[width for _, width in run] for key, run in places if key == state]
     return " and ".join(
         f"at {run[0]:.3g}" if len(run) == 1 else f"at bandwidths from {run[0]:.3g} to {run[-1]:.3g}"
         for run in runs

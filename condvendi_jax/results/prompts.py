@@ -49,6 +49,11 @@ class PromptScore(NamedTuple):
     high: float
     contributions: PerScore
 
+    @property
+    def known(self) -> float:
+        """The shrunken similarity, or the plain one where that is not known."""
+        return self.similarity if math.isnan(self.shrunken) else self.shrunken
+
     def in_words(self) -> str:
         """One over the shrunken similarity, with its interval: '3.5 [2.8, 4.4]'; '' if NaN."""
         if math.isnan(self.shrunken):
@@ -117,12 +122,8 @@ class PromptTable(Result):
     def _sorted(self, count: int, sign: int) -> list[PromptScore]:
         checks.check_count(count, name="count", minimum=1)
         compared = [scored for scored in self.prompts if not math.isnan(scored.similarity)]
-
-        def key(scored: PromptScore) -> tuple[float, ...]:
-            similarity = scored.similarity if math.isnan(scored.shrunken) else scored.shrunken
-            return sign * similarity, sign * scored.similarity, -scored.n
-
-        return sorted(compared, key=key)[:count]
+        compared.sort(key=lambda one: (sign * one.known, sign * one.similarity, -one.n))
+        return compared[:count]
 
     def sentence(self) -> str:
         """Whether prompts differ, and whether the table can rank them."""
@@ -151,9 +152,8 @@ class PromptTable(Result):
         return f"mean of the {name} of {prompts}: {value} ({cover})"
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data."""
         names = ("mean", "standard_error", "spread", "reason", "prompts")
-        return self._order | {name: plain(getattr(self, name)) for name in names}
+        return self._order | plain({name: getattr(self, name) for name in names})
 
     @property
     def _order(self) -> dict[str, Any]:
@@ -161,7 +161,6 @@ class PromptTable(Result):
         return {"order": plain_order(whole.order), "truncation": whole.truncation}
 
     def lines(self) -> list[dict[str, Any]]:
-        """A line for each prompt."""
         return [{"prompt": None, **self._order, **scored.as_dict()} for scored in self.prompts]
 
     def parts(self) -> list[str | tables.Table]:
@@ -170,17 +169,12 @@ class PromptTable(Result):
         shown = [*self.least_diverse(_SHOWN), *reversed(self.most_diverse(_SHOWN))]
         heading = ["prompt", "n", "similarity", "different", score_name("vendi", *order)]
         heading.append("to " + score_name("conditional", *order))
-        rows = [
-            [
-                f"row {row}" if scored.prompt is None else tables.shortened(str(scored.prompt)),
-                f"{scored.n:,}",
-                f"{scored.similarity:.3f}",
-                scored.in_words(),
-                tables.up_to(scored.score, scored.n),
-                f"{scored.contributions.conditional:+.3g}",
-            ]
-            for row, scored in {scored.row: scored for scored in shown}.items()
-        ]
+        rows = []
+        for row, scored in {scored.row: scored for scored in shown}.items():
+            name = f"row {row}" if scored.prompt is None else tables.shortened(str(scored.prompt))
+            cells = [name, f"{scored.n:,}", f"{scored.similarity:.3f}", scored.in_words()]
+            value = tables.up_to(scored.score, scored.n)
+            rows.append([*cells, value, f"{scored.contributions.conditional:+.3g}"])
         compared = sum(not math.isnan(scored.similarity) for scored in self.prompts)
         if compared > 2 * _SHOWN:
             rows.insert(_SHOWN, ["..."] + [""] * (len(heading) - 1))
@@ -190,7 +184,6 @@ class PromptTable(Result):
 
 
 def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
-    """The meaning of the columns, and how many prompts only rounding tells apart."""
     if not compared:
         return [
             "no prompt has two outputs: all scores of prompts are 1, and only contributions differ"

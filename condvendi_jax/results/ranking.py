@@ -50,6 +50,11 @@ class Difference(NamedTuple):
     ratio_high: float = math.nan
     reason: Reason | None = None
 
+    @property
+    def pair(self) -> str:
+        """The two models: 'A - B'."""
+        return f"{self.first} - {self.second}"
+
     def swapped(self) -> Self:
         """The difference of the second model and the first."""
         ends = (1 / end if end else math.inf for end in (self.ratio_high, self.ratio_low))
@@ -109,11 +114,8 @@ class Ranking(Result):
     @property
     def reasons(self) -> dict[Reason, list[str]]:
         """The pairs of models, such as 'A - B', that are not tested, by the reason."""
-        pairs: dict[Reason, list[str]] = {}
-        for of_two in self.differences:
-            if of_two.reason is not None:
-                pairs.setdefault(of_two.reason, []).append(f"{of_two.first} - {of_two.second}")
-        return pairs
+        reasons = dict.fromkeys(d.reason for d in self.differences if d.reason is not None)
+        return {why: [d.pair for d in self.differences if d.reason == why] for why in reasons}
 
     def _ahead(self, name: str) -> np.ndarray:
         """`[i, j]`: a p-value of model i and j where i has the larger score, 1 elsewhere."""
@@ -154,11 +156,9 @@ class Ranking(Result):
 
     def difference(self, first: str, second: str) -> Difference:
         """The difference of two models, in that order; KeyError where they were not compared."""
-        for difference in self.differences:
-            if (difference.first, difference.second) == (first, second):
-                return difference
-            if (difference.second, difference.first) == (first, second):
-                return difference.swapped()
+        both = {d[:2]: d for d in (*self.differences, *map(Difference.swapped, self.differences))}
+        if (first, second) in both:
+            return both[first, second]
         raise KeyError(f"{first!r} and {second!r} were not compared; there are {[*self.values]}.")
 
     def ratio_in_words(self, difference: Difference) -> str:
@@ -169,7 +169,6 @@ class Ranking(Result):
         return f"{ratio:.3g} [{difference.ratio_low:.3g}, {difference.ratio_high:.3g}]"
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data."""
         intervals = self.intervals and {
             name: [plain_order(end) for end in ends] for name, ends in self.intervals.items()
         }
@@ -188,10 +187,8 @@ class Ranking(Result):
         names += ("low", "high", "p_value", "adjusted_p_value", "equal", "detectable")
         names += ("ratio_low", "ratio_high", "letters", "first_rank", "last_rank")
         nan, ranks = math.nan, self.rank_sets
-        rows: list[Any] = [
-            (m, None, *self.estimate(m).as_dict().values(), *[nan] * 6, self.letters[m], *ranks[m])
-            for m in self.values
-        ]
+        scores: Any = {m: self.estimate(m).as_dict().values() for m in self.values}
+        rows = [(m, None, *scores[m], *[nan] * 6, self.letters[m], *ranks[m]) for m in scores]
         rows += [(*d[:4], nan, nan, *d[4:10], None, nan, nan) for d in self.differences]
         common = self.score, plain_order(self.order), self.truncation
         return [dict(zip(names, (*common, *row), strict=True)) for row in rows]
@@ -217,10 +214,8 @@ class Ranking(Result):
             same = {*self.reasons} == {IDENTICAL}
             words = IDENTICAL if same else f"{why}: neither ranked nor tested"
             return [f"{', '.join(self.values)} ({words})"]
-        states = {
-            (d.first, d.second): math.nan if math.isnan(p := d.adjusted) else p <= self.level
-            for d in self.differences
-        }
+        adjusted = {(d.first, d.second): d.adjusted for d in self.differences}
+        states = {two: p if math.isnan(p) else p <= self.level for two, p in adjusted.items()}
         return [order_in_words(list(self.values), states)]
 
     def equality(self) -> str:
@@ -229,8 +224,8 @@ class Ranking(Result):
             return ""
         within = [d for d in self.differences if d.equal <= self.level]
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
-        lines = [f"{self.equal}: {_pairs(within)}"] if within else []
-        lines += [f"neither told apart nor {self.equal}: {_pairs(alike)}"] if alike else []
+        kinds = {self.equal: within, f"neither told apart nor {self.equal}": alike}
+        lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
         ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
         if ratios:
             ends = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
@@ -257,10 +252,6 @@ class Ranking(Result):
         scores = [name + ends for name in shown if (ends := self.estimate(name).interval)]
         words = f"{self}; {tables.listed(scores)}" if scores else str(self)
         return ". ".join(filter(None, [words, self.equality(), self.ranks()]))
-
-
-def _pairs(differences: Sequence[Difference]) -> str:
-    return tables.listed([f"{of_two.first} - {of_two.second}" for of_two in differences])
 
 
 def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:

@@ -12,7 +12,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from condvendi_jax.statistics import intervals
-from condvendi_jax.statistics.intervals import Ends
 
 # Chosen on one half of the sets of the study `asked_once`, and judged on the other.
 NEIGHBOURS = 5  # Of each prompt.
@@ -189,7 +188,7 @@ def lower_limit(mean: Mean, shares: np.ndarray, level: float) -> float:
     return max(float(low), 0.0)
 
 
-def ends_of(mean: Mean, shares: np.ndarray) -> Ends:
+def ends_of(mean: Mean, shares: np.ndarray) -> intervals.Ends:
     """The interval of a mean similarity of pairs of prompts."""
     return intervals.between_mean(mean.value, mean.error, mean.changes, shares)
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.statistics import intervals
-from condvendi_jax.statistics.intervals import Ends
 from condvendi_jax.statistics.reasons import Reason
 
 # Where noise is a larger part of the variance, it stays in.
@@ -32,7 +31,7 @@ class Error:
     units: str = "rows"  # What a unit is.
     freedom: float = math.inf  # The degrees of freedom of the standard error.
     reason: Reason | None = None  # Why there is no error; None where there is one.
-    ends: Ends | None = None  # The interval at each level; where None, Student's.
+    ends: intervals.Ends | None = None  # The interval at each level; where None, Student's.
     noise: float = 0.0  # The standard error of estimated spectra, which comes on top.
     inverse: Error | None = None  # Of one over it, if a mean, by which differences are tested.
 
@@ -42,7 +41,7 @@ class Error:
         return math.hypot(error_of(self.influences), self.noise)
 
     @functools.cached_property
-    def at_levels(self) -> Ends:
+    def at_levels(self) -> intervals.Ends:
         """The interval at each level."""
         usual = self.value, self.standard_error, self.freedom
         return intervals.remembered(self.ends or intervals.symmetric(*usual))
@@ -56,11 +55,9 @@ class Error:
         """The error of one over the estimate, whose differences are tested as those of this one."""
         with np.errstate(invalid="ignore", divide="ignore"):
             value = 1 / self.value if self.value > _NO_VALUE else math.inf
-            influences = -self.influences * value**2
+            more: Any = {"value": value, "influences": -self.influences * value**2}
         ends = intervals.of_inverse(self.at_levels)
-        return dataclasses.replace(
-            self, value=value, influences=influences, ends=ends, inverse=self
-        )
+        return dataclasses.replace(self, ends=ends, inverse=self, **more)
 
     def in_logarithms(self) -> Error:
         """This error with Student's interval of the logarithm, or of what is inverted."""
@@ -71,14 +68,10 @@ class Error:
 
     def times(self, factor: float) -> Error:
         """The error of the estimate times a positive number."""
-        return dataclasses.replace(
-            self,
-            value=factor * self.value,
-            influences=factor * self.influences,
-            ends=intervals.scaled(factor, self.at_levels),
-            noise=factor * self.noise,
-            inverse=self.inverse and self.inverse.times(1 / factor),
-        )
+        names = ("value", "influences", "noise")
+        more: Any = {name: factor * getattr(self, name) for name in names}
+        more["inverse"] = self.inverse and self.inverse.times(1 / factor)
+        return dataclasses.replace(self, ends=intervals.scaled(factor, self.at_levels), **more)
 
     def minus(self, other: Error, *, matched: bool) -> Error:
         """The error of the difference; `matched` estimates have the same units.
@@ -89,15 +82,11 @@ class Error:
         if self.inverse is not None and other.inverse is not None:
             return other.inverse.minus(self.inverse, matched=matched)
         both = (self.value, other.value), (self.at_levels, other.at_levels)
-        return Error(
-            self.value - other.value,
-            apart(self.influences, other.influences, matched=matched),
-            self.units,
-            min(self.freedom, other.freedom),
-            self.reason or other.reason,
-            intervals.difference(*both, self.correlation(other, matched=matched)),
-            math.hypot(self.noise, other.noise),
-        )
+        ends = intervals.difference(*both, self.correlation(other, matched=matched))
+        influences = apart(self.influences, other.influences, matched=matched)
+        known = self.units, min(self.freedom, other.freedom), self.reason or other.reason
+        noise = math.hypot(self.noise, other.noise)
+        return Error(self.value - other.value, influences, *known, ends, noise)
 
     def over(self, other: Error, *, matched: bool, level: float) -> tuple[float, float]:
         """The interval of the ratio, which excludes 1 where that of the difference excludes 0."""
@@ -147,11 +136,10 @@ class TwoWayError(Error):
     def standard_error(self) -> float:
         """Over other prompts and other labels."""
         prompts, labels = error_of(self.influences) ** 2, self.labels.standard_error**2
-        both = prompts + labels - self.cells.standard_error**2
-        return math.sqrt(max(both, prompts, labels))
+        return math.sqrt(max(prompts + labels - self.cells.standard_error**2, prompts, labels))
 
     @functools.cached_property
-    def at_levels(self) -> Ends:
+    def at_levels(self) -> intervals.Ends:
         """The interval over prompts, which is longer by the larger error and its freedom."""
         prompts, error = self.ends, error_of(self.influences)
         if prompts is None or not error > 0:

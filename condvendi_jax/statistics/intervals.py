@@ -344,8 +344,7 @@ def p_value(ends: Ends, *, sides: int = 2) -> Any:
         return margin[..., -1], place, around(margin, place)
 
     def around(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-        both = [np.take_along_axis(values, place - step, -1)[..., 0] for step in (1, 0)]
-        return np.array(both)
+        return np.array([np.take_along_axis(values, place - k, -1)[..., 0] for k in (1, 0)])
 
     logs = np.log(LEVELS)
     last, place, _ = crossing(LEVELS)

@@ -81,8 +81,7 @@ def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.nd
     while left not in (0, before):
         whole = (left - 1) // _BLOCK
         parts = blocks[:, :whole], drawn[:, whole * _BLOCK : left]
-        largest = np.concatenate(parts, axis=1).max(axis=1)
-        limit, before = np.quantile(largest, 1 - level), left
+        limit, before = np.quantile(np.concatenate(parts, axis=1).max(axis=1), 1 - level), left
         left = min(left, int(np.searchsorted(ordered, limit, side="right")))
     told = np.zeros(rising.size, bool)
     told[rising[left:]] = True

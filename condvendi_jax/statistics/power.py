@@ -52,9 +52,7 @@ class Spread(NamedTuple):
         """The standard deviation at the pilot's number of answers, relative to the similarity."""
         return math.sqrt(self.variance(self.answers)) / self.similarity
 
-    def power(
-        self, k: int, prompts: int, effect: float, level: float, at: float | None = None
-    ) -> float:
+    def power(self, k: int, prompts: int, effect: float, level: float, at: Any = None) -> float:
         """How often a t-test finds an effect, in the mean over what the pilot leaves open.
 
         The logarithm of the variance is normal about the pilot's; or `at` so many standard errors.
@@ -65,19 +63,11 @@ class Spread(NamedTuple):
         return float(np.mean(scipy.special.stdtr(prompts - 1, shift)))
 
     def needed(
-        self,
-        k: int,
-        power: float,
-        effect: float,
-        level: float,
-        at: float | None = None,
-        *,
-        most: int,
+        self, k: int, power: float, effect: float, level: float, at: Any = None, *, most: int
     ) -> int:
         """The smallest number of prompts with this power, at most `most`."""
         enough = functools.partial(self.power, k, effect=effect, level=level, at=at)
-        places = range(FEWEST_TESTED, most)
-        return FEWEST_TESTED + bisect.bisect_left(places, power, key=enough)
+        return FEWEST_TESTED + bisect.bisect_left(range(FEWEST_TESTED, most), power, key=enough)
 
     def needed_range(self, k: int, power: float, effect: float, level: float) -> tuple[int, int]:
         """The ends of that number at one variance, in 90% of what the pilot leaves open."""

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 class Reason(str):
     """Why a number is missing, or a difference is not tested, in words."""
 
-    __slots__ = ()
-
 
 class Saturated(Reason):
     """That scores are nearly at a limit, where they tell nothing apart."""
-
-    __slots__ = ()
 
 
 NO_ERRORS = Reason("standard errors were not computed of every order")

@@ -9,7 +9,7 @@ The likelihood is a quasi-likelihood (Wedderburn, 1974). docs/contributions.md h
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # Its modules are imported when they are used.
@@ -101,8 +101,7 @@ def _posterior(
     similarity: np.ndarray, answers: np.ndarray, of_answers: float, of_pair: float, noise: float
 ) -> np.ndarray:
     """The mean and the ends of the posterior of each similarity, `[3, p]`."""
-    density = np.histogram(similarity, _EDGES)[0] / similarity.size
-    zeta = _components(density, of_answers, of_pair)
+    zeta = _components(np.histogram(similarity, _EDGES)[0] / similarity.size, of_answers, of_pair)
     priors, logs = _priors(similarity, noise)
     some = slice(None, None, math.ceil(similarity.size / _MOST))
     for _ in range(_PASSES):
@@ -123,9 +122,7 @@ def _posterior(
     return np.stack([posterior @ _S, *ends])
 
 
-def _components(
-    density: np.ndarray, of_answers: float, of_pair: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _components(density: np.ndarray, of_answers: float, of_pair: float) -> tuple[Any, Any]:
     """zeta_1 and zeta_2 at each similarity, with these means over a density of similarities."""
     rising, binary = _S * _LARGEST, _S * (1 - _S)
     part, rest = of_answers / max(density @ rising, _TINY), _LARGEST - rising
