@@ -238,6 +238,30 @@ def fold_pairs(
     return shared, add(stay, shift(layout, go, -last))
 
 
+def sums_by_row(tiles: Tiles, tile: Callable[..., Any], *beside: Any, matrices: int = 1) -> Any:
+    """The sums over all tiles for every row, a tree `[rows, ...]`, zero in the padding.
+
+    `tile(tiles, rows, columns, diagonal)` returns those of its rows and of its columns; what is
+    `beside` the points is in its blocks.
+    """
+
+    def local(tiles: Tiles, *beside: Any) -> Any:
+        block, size = tiles.block(beside, matrices)
+
+        def parts(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            to_rows, to_columns = tile(tiles, rows, columns, diagonal)
+            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+
+        def inside(leaf: jax.Array) -> jax.Array:
+            there = block.inside.reshape(-1, *(1,) * (leaf.ndim - 1)) > 0
+            return jnp.where(there, leaf, 0)[: tiles.factors[0].n]
+
+        _, (sums,) = fold_pairs(tiles.layout, size, block, parts)
+        return jax.tree.map(inside, sums)
+
+    return tiles.on_devices(local, *beside)
+
+
 def shift(layout: Layout, tree: Any, distance: int) -> Any:
     """The tree of the device `distance` places ahead in the ring."""
     count = layout.blocks

@@ -287,11 +287,7 @@ def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class TiledGram(OfPoints):
-    """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices.
-
-    Args:
-      factors: the factors of the product, whose points lie as `layout` says.
-    """
+    """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices."""
 
     factors: tuple[Factor, ...]
 
@@ -427,34 +423,23 @@ class WeightedGram(Operator):
 # Several operators in one pass, and the representation that suits the points
 
 
-class SharedTiles(NamedTuple):
-    """Grams that share factors, as pairs do with outputs and prompts."""
+class Together(NamedTuple):
+    """Operators that are multiplied together: each apart, unless Grams share factors."""
 
-    tiles: Tiles
-
-    def squared_frobenius_norms(self) -> jax.Array:
-        """||K / n||_F^2 of every Gram."""
-        return sums.squared_norms(self.tiles)
-
-    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
-        return sums.matvecs(self.tiles, vectors)
-
-
-class Apart(NamedTuple):
-    """Operators that share nothing, with the methods of `SharedTiles`."""
-
-    operators: tuple[Operator, ...]
+    apart: tuple[Operator, ...]
+    tiles: Tiles | None = None  # In place of the operators, as pairs share outputs and prompts.
 
     def squared_frobenius_norms(self) -> jax.Array:
-        return jnp.stack([gram.squared_frobenius_norm() for gram in self.operators])
+        """||K / n||_F^2 of every operator."""
+        if self.tiles is not None:
+            return sums.squared_norms(self.tiles)
+        return jnp.stack([gram.squared_frobenius_norm() for gram in self.apart])
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(gram.matvec(v) for gram, v in zip(self.operators, vectors, strict=True))
-
-
-#: Several operators that are multiplied together.
-Together = SharedTiles | Apart
+        """(K / n) V of every operator, with a V, `[n, m]` as placed, for each."""
+        if self.tiles is not None:
+            return sums.matvecs(self.tiles, vectors)
+        return tuple(gram.matvec(v) for gram, v in zip(self.apart, vectors, strict=True))
 
 
 def together(grams: Sequence[Operator]) -> Together:
@@ -464,10 +449,10 @@ def together(grams: Sequence[Operator]) -> Together:
     known = {id(factor): factor for factor in factors}
     one_layout = len({gram.layout for gram in tiled}) == 1
     if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
-        return Apart(tuple(grams))
+        return Together(tuple(grams))
     order = list(known)
     subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
-    return SharedTiles(Tiles(tuple(known.values()), subsets, tiled[0].layout))
+    return Together((), Tiles(tuple(known.values()), subsets, tiled[0].layout))
 
 
 def gram(kernel: Kernel, points: ArrayLike) -> Gram:
