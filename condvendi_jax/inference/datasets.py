@@ -27,25 +27,17 @@ _LOOK = "Look at them: refusals and errors that differ from other answers count 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Outputs of models with their prompts, and how both are compared.
+    """Outputs of models with their prompts, and how both are compared."""
 
-    Attributes:
-      outputs: those of each model by its name: arrays, texts, paths of pictures, or
-        `Similarities`.
-      prompts: those that all models share, or those of each model by its name; None without.
-      embed: makes the embeddings of `outputs` and of texts of `prompts`; by role, where there are.
-      compare: makes `Similarities` of outputs and prompts, in place of embeddings.
-      encoder: that of the outputs; the rule 'auto' takes its bandwidth, if it has one.
-      read: what the outputs and prompts are and what was cut from them, in a line.
-      fields: of records, the names of those of `prompts` and of `answers`.
-    """
-
-    outputs: Mapping[str, Any]
-    prompts: Any = None
+    outputs: Mapping[str, Any]  # Of each model: arrays, texts, paths of pictures, `Similarities`.
+    prompts: Any = None  # Those that all models share, or those of each model by its name.
+    # Makes the embeddings of `outputs` and of texts of `prompts`; by role, where there are.
     embed: Mapping[str, Callable[..., np.ndarray]] = dataclasses.field(default_factory=dict)
+    # Makes `Similarities` of outputs and prompts, in place of embeddings.
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
-    encoder: embedding.LoadedEncoder | None = None
-    read: str = ""
+    encoder: embedding.LoadedEncoder | None = None  # Whose bandwidth the rule 'auto' takes.
+    read: str = ""  # What the outputs and prompts are and what was cut from them, in a line.
+    # Of records, the names of those of `prompts` and of `answers`.
     fields: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod

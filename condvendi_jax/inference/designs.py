@@ -106,11 +106,6 @@ class Common(NamedTuple):
             return cls(Design(*map(min, *known)), None)
         return cls(None, reasons.DESIGNS)
 
-    @property
-    def differ(self) -> reasons.Reason | None:
-        """That models have several designs; None where they have one."""
-        return self.reason if self.design is None else reasons.GROWING
-
     def shares(
         self, populations: Iterable[Population | Answers], *, unbiased: bool
     ) -> tuple[float, float]:
@@ -200,7 +195,7 @@ def _with_influences(
     points, entropy = pairs.sample(rows), entropy.fitted(rows.size)
     local = Groups(units.membership[rows], units.units, units.count)
     by_row, reason = errors_of.row_influences(points, entropy, method, local.leaving(points)), None
-    if by_row.deletions is None:
+    if not by_row.deleted:
         reason = errors_of.too_few(points, local, entropy)
         reason = reason or errors_of.too_many_modes(points, by_row, local)
     influences = np.array(errors_of.influences_of_units(by_row, points, local))

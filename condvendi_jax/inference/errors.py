@@ -57,11 +57,6 @@ class Groups(NamedTuple):
         return max(self.of_all, int(self.membership.max()) + 1)
 
     @property
-    def labels(self) -> np.ndarray | None:
-        """The group of every row, `[n]`; None where each row is one."""
-        return None if self.units == "rows" else self.membership
-
-    @property
     def present(self) -> int:
         """The number of groups that have a row."""
         return int(np.count_nonzero(np.bincount(self.membership)))
@@ -76,7 +71,7 @@ class Groups(NamedTuple):
 
     def leaving(self, pairs: Pairs) -> list[Leaving]:
         """The rows of each group, or one copy of each row; groups of unlike sizes apart."""
-        return leaving_of(pairs, self.labels, self.count)
+        return leaving_of(pairs, None if self.units == "rows" else self.membership, self.count)
 
 
 def deal(
@@ -257,25 +252,24 @@ class Influences(NamedTuple):
     """The scores of one model, and how the weight of each row changes them (`order_two.Sloped`)."""
 
     decomposition: Decomposition
-    rows: PerScore  # Float64 `[replicates, n]`, in effective numbers of modes.
-    deletions: PerScore | None  # What each score loses without each unit, `[1, G]`.
+    # Of each row, float64 `[replicates, n]`, in effective numbers of modes; or, if `deleted`, what
+    # each score loses without each unit, `[1, G]`.
+    changes: PerScore
+    deleted: bool
     pair_sums: PairSums | None  # None at orders other than 2.
 
 
 def row_influences(
     pairs: Pairs, entropy: Entropy, method: Method, leaving: Sequence[Leaving] | None = None
 ) -> Influences:
-    """The scores of pairs, the influences of rows, and deletions of the groups in `leaving`."""
+    """The scores of pairs, with deletions of the groups in `leaving` or influences of rows."""
     sloped = computation.compute_sloped(pairs, entropy, method, leaving)
-    decomposition = sloped.decomposition
-    assert decomposition is not None
-
-    def of_scores(of_terms: PerTerm) -> PerScore:
-        """d exp(h) = exp(h) dh."""
-        return decomposition.scores.map(lambda score, log: float(score) * log, _logs(of_terms))
-
-    deletions = sloped.deletions and of_scores(sloped.deletions).map(lambda change: change[None])
-    return Influences(decomposition, of_scores(sloped.rows), deletions, sloped.pair_sums)
+    whole, deleted = sloped.decomposition, sloped.deletions is not None
+    assert whole is not None
+    logs = _logs(sloped.rows if sloped.deletions is None else sloped.deletions)
+    # d exp(h) = exp(h) dh.
+    changes = whole.scores.map(lambda score, log: float(score) * np.atleast_2d(log), logs)
+    return Influences(whole, changes, deleted, sloped.pair_sums)
 
 
 def _by_influences(
@@ -314,7 +308,7 @@ def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> Reason | None:
 def too_many_modes(pairs: Pairs, influences: Influences, units: Groups) -> str | None:
     """Why influences that are derivatives give too small an error, in words; None where not."""
     whole = influences.decomposition
-    steep = whole.order < 2 and whole.truncation is None and influences.deletions is None
+    steep = whole.order < 2 and whole.truncation is None and not influences.deleted
     count, modes = pairs.total, math.exp(max(map(float, whole.entropies)))
     share = _MODES_OF_GROUPS
     if units.units == "rows":
@@ -333,9 +327,8 @@ def _effective_count(pairs: Pairs, units: Groups) -> int:
 
 def influences_of_units(influences: Influences, pairs: Pairs, units: Groups) -> PerScore:
     """The influences of units on each score, `[replicates, G]`, from deletions if there are any."""
-    deleted = influences.deletions is not None
-    changes = influences.rows if influences.deletions is None else influences.deletions
-    return PerScore(*(unit_influences(change, pairs, units, deleted=deleted) for change in changes))
+    how = influences.deleted
+    return influences.changes.map(lambda part: unit_influences(part, pairs, units, deleted=how))
 
 
 def unit_influences(

@@ -21,6 +21,7 @@ from condvendi_jax.results.looks import Look, Looks
 from condvendi_jax.statistics import components, sequential
 
 _LEAST, _LARGEST = 1e-12, 300.0  # Rounding of a similarity; a logarithm that can be drawn.
+_squares = jax.jit(lambda points: jnp.square(grams_of(points)[0].dense().matrix))
 
 
 class _Sample(NamedTuple):
@@ -108,11 +109,6 @@ def _warn_of_no_alarm(sample: _Sample, level: float, tolerated: float) -> None:
         cure = f"More {unit} will not change this: the score is {1 / mean:.3g}."
     least = f"{tolerated:.0%} of the true score of this baseline may be 1, the least score"
     checks.warn(f"outputs: no look can raise an alarm, as {least}. {cure}")
-
-
-@jax.jit
-def _squares(points: Pairs) -> jax.Array:
-    return jnp.square(grams_of(points)[0].dense().matrix)
 
 
 def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components.Components:

@@ -36,27 +36,19 @@ class Population:
 
     Where most rows answer a prompt that has several answers, of these prompts with any number of
     answers to each; elsewhere of any number of rows. `at` gives the scores of other designs.
-
-    Attributes:
-      answers: which rows count, and which answer the same prompt.
-      sums, inside: `order_two.row_sums`, `[terms, n]`, and `Answers.inside`.
-      units: the groups of rows that count as independent; None where there are no errors.
-      leaving, among: these groups, and `order_two.sums_inside` them.
-      share, same: see `at`; a share of None is that of the sample, for the papers' scores.
-      reason: why there are no errors.
-      labels: groups that split the answers to a prompt, such as by seed: the units are then the
-        prompts, and errors of the conditional score are over other prompts and other labels.
     """
 
-    answers: Answers
-    sums: np.ndarray
-    inside: Inside
-    units: Groups | None = None
-    leaving: Sequence[Leaving] = ()
-    among: Sequence[np.ndarray] = ()
-    share: float | None = 0.0
+    answers: Answers  # Which rows count, and which answer the same prompt.
+    sums: np.ndarray  # `order_two.row_sums`, `[terms, n]`.
+    inside: Inside  # `Answers.inside`.
+    units: Groups | None = None  # That count as independent; None where there are no errors.
+    leaving: Sequence[Leaving] = ()  # The rows of these groups.
+    among: Sequence[np.ndarray] = ()  # `order_two.sums_inside` them.
+    share: float | None = 0.0  # See `at`; None for that of the sample, for the papers' scores.
     same: float = 0.0
-    reason: reasons.Reason | None = None
+    reason: reasons.Reason | None = None  # Why there are no errors.
+    # Groups that split the answers to a prompt, such as by seed: the units are then the prompts,
+    # and errors of the conditional score are over other prompts and other labels.
     labels: Groups | None = None
 
     @property
@@ -322,14 +314,16 @@ class Population:
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers of the named scores; None for an end that is open."""
 
-        def plain(scores: PerScore | None) -> dict[str, Any] | None:
-            return scores and {name: _finite(getattr(scores, name)) for name in names}
-
+        numbers = self.values, self.standard_errors, self.intervals
+        values, errors, ends = (
+            scores and {name: _finite(getattr(scores, name)) for name in names}
+            for scores in numbers
+        )
         return {
             "of": "these prompts, any number of answers" if self.repeated else "any number of rows",
-            **(plain(self.values) or {}),
-            "standard_errors": plain(self.standard_errors),
-            "intervals": plain(self.intervals),
+            **values,
+            "standard_errors": errors,
+            "intervals": ends,
             "standard_error_of_fixed_prompts": self.fixed_error and _finite(self.fixed_error),
             "prompts_left_out": self.answers.left_out,
         }
@@ -439,8 +433,8 @@ def components_of(answers: Answers, inside: Inside) -> components.Components | N
     equal = np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0)
     if not equal or points.batches is not None:
         return None
-    twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
-    twice.weights = points.weights
+    twice: Any = (points.arrays[:1] * 2, points.kernels[:1] * 2)
+    twice = Pairs.trusted(*twice, n=points.n, weights=points.weights)
     squares: Any = answers._replace(points=twice).inside().prompt
     # Of each answer with the others; copies are alike.
     return components.of_sums(

@@ -144,7 +144,11 @@ def _of_pairs(
     first = next(iter(pairs.values()))
     moves = [kernel.known_bandwidth is not None for kernel in first.kernels]
     over = over or ("both" if all(moves) or not any(moves) else NAMES[moves.index(True)])
-    moving, ladder = _moving(first, over), _check_multiples(multiples)
+    moving = _moving(first, over)
+    ladder = np.array(multiples, np.float64) if np.ndim(multiples) == 1 else np.zeros(0)
+    finite = ladder.size > 0 and np.isfinite(ladder).all()
+    if not (finite and (np.diff(ladder, prepend=0) > 0).all()):
+        raise ValueError(f"multiples: expected ascending numbers above 0, received {multiples!r}.")
     common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
     unbiased, curves, shares = plan.unbiased, {}, (None, 0.0)
     if unbiased:
@@ -164,7 +168,7 @@ def _of_pairs(
             groups = groups._replace(membership=groups.membership[some], of_all=groups.count)
             curves[name] = curves[name].beside(curve(rows.rows(some), groups))
     if not unbiased and len(pairs) > 1:
-        differ = differ or common.differ
+        differ = differ or (common.reason if common.design is None else reasons.GROWING)
     how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
     found = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
     return dataclasses.replace(found, sampled=sampled)
@@ -251,15 +255,6 @@ def _moving(points: Pairs, over: Over) -> list[int]:
                 f"or one of yours with a `bandwidth`, received {points.kernels[index]!r}."
             )
     return moving
-
-
-def _check_multiples(multiples: Any) -> np.ndarray:
-    """The multiples as float64 `[m]`, or ValueError."""
-    ladder = np.array(multiples, np.float64) if np.ndim(multiples) == 1 else np.zeros(0)
-    ascending = ladder.size > 0 and np.isfinite(ladder).all() and (np.diff(ladder) > 0).all()
-    if not ascending or ladder[0] <= 0:
-        raise ValueError(f"multiples: expected ascending numbers above 0, received {multiples!r}.")
-    return ladder
 
 
 def _populations(
@@ -432,9 +427,8 @@ class Tested(NamedTuple):
         parts = np.zeros((2, *observed.shape))
         for k, (one, two) in enumerate(pairs):
             first, second = models[one], models[two]
-            why = first.untested(second, score, (names[one], names[two]))
-            tested = np.array([reason is None for reason in why])
-            every.append(why)
+            every.append(first.untested(second, score, (names[one], names[two])))
+            tested = np.array([reason is None for reason in every[k]])
             if not tested.any():
                 continue
             correlation = np.mean(first.relative * second.relative, axis=1) if self.matched else 0.0
@@ -454,11 +448,8 @@ class Tested(NamedTuple):
         (one, two), by_draw = np.array(pairs).T, np.moveaxis(draws, 1, 0)
         for some in range(0, _DRAWS, _AT_ONCE):  # A few at once stay in the cache.
             few = by_draw[some : some + _AT_ONCE]
-            apart, other = few.take(one, axis=1), few.take(two, axis=1)
-            apart *= parts[0]
-            other *= parts[1]
-            apart -= other
-            drawn[some : some + _AT_ONCE] = np.abs(apart, out=apart)
+            apart = parts[0] * few.take(one, axis=1) - parts[1] * few.take(two, axis=1)
+            drawn[some : some + _AT_ONCE] = np.abs(apart)
         largest = np.abs(observed) * (1 - _TIES)
         told = multiplicity.stepped_down(largest, drawn, self.level)
         p_values = np.array(multiplicity.joint_p_values(largest.max(axis=1), drawn.max(axis=2)))
@@ -493,11 +484,10 @@ class _Drawn(NamedTuple):
         scales = [error.standard_error if error.reason is None else 1.0 for error in errors]
         scales = np.maximum(scales, np.maximum(rounding * np.abs(values), _LEAST))
         ends = saturation.Nearly(*(end[index] for end in curve.limits))
-        kept = known & ~curve.saturated(score)
         at_levels = np.zeros((2, len(errors), intervals.LEVELS.size))
         for place in np.flatnonzero(known):
             at_levels[0, place], at_levels[1, place] = errors[place].at_levels(intervals.LEVELS)
-        rest = rows / scales[:, None], kept, at_levels
+        rest = rows / scales[:, None], known & ~curve.saturated(score), at_levels
         return cls(scores, errors, ends, values, scales, *rest)
 
     @property
@@ -505,15 +495,11 @@ class _Drawn(NamedTuple):
         return max(min(error.freedom for error in self.errors), 1.0)
 
     def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
-        values = [[error.value for error in model.scores] for model in (self, other)]
-        with np.errstate(divide="ignore"):
-            logs = np.log(np.array(values))
+        values = np.array([[error.value for error in model.scores] for model in (self, other)])
         limits = (np.array(ends) for ends in zip(self.limits, other.limits, strict=True))
-        why = saturation.untested(score, names, logs, saturation.Nearly(*limits))
-        both = zip(self.errors, other.errors, strict=True)
-        return [
-            reason or one.reason or two.reason for reason, (one, two) in zip(why, both, strict=True)
-        ]
+        why = saturation.untested(score, names, values, saturation.Nearly(*limits))
+        both = zip(why, self.errors, other.errors, strict=True)
+        return [reason or one.reason or two.reason for reason, one, two in both]
 
     def level_apart(self, other: _Drawn, correlation: np.ndarray | float) -> np.ndarray:
         """The smallest level from which on the interval of the difference excludes 0, `[m]`."""

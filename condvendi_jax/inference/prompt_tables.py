@@ -117,7 +117,7 @@ def contributions(
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
     result = row_influences(pairs, entropy, method)
-    of_rows = PerScore(*(rows.mean(axis=0) for rows in result.rows))
+    of_rows = PerScore(*(rows.mean(axis=0) for rows in result.changes))
     return Contributions(result.decomposition, of_rows, pairs.shares, pairs.bandwidths)
 
 

@@ -5,15 +5,11 @@ rounding errors, or the tail of a kernel. `of_entropies` is the one test of scor
 at a limit, `untested` says which two models are then not compared, and `advice` what to do.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from condvendi_jax.base.devices import take
 from condvendi_jax.base.tables import span
@@ -55,12 +51,8 @@ def largest_score(pairs: Pairs, entropy: Entropy) -> float:
     """The largest score that the weights allow, of rows that share nothing: n if they are equal."""
     if pairs.weights is None:
         return float(min(pairs.n, entropy.truncation or pairs.n))
-    return float(_of_shares(np.sort(pairs.shares)[::-1].astype(pairs.dtype), entropy))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _of_shares(shares: ArrayLike, entropy: Entropy) -> jax.Array:
-    return jnp.exp(entropy.of_spectrum(jnp.asarray(shares)))
+    shares = np.sort(pairs.shares)[::-1].astype(pairs.dtype)
+    return float(np.exp(entropy.of_spectrum(shares)))
 
 
 class Nearly(NamedTuple):
@@ -124,7 +116,7 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
     Args:
       score: vendi, conditional or information.
       models: the names of the two.
-      values: their scores, or the logarithms, an array `[2, m]`; nothing is said of NaN.
+      values: their scores, an array `[2, m]`; nothing is said of NaN.
       limits: whether their outputs, or pairs, are at a limit, `[2, m]` each.
     """
     smaller = values <= values[::-1]
