@@ -120,10 +120,8 @@ class Gram(Operator):
             checked = checks.check_weights(shares, self.n, name="shares")
             total = float(np.sum(checked, dtype=np.float64))
             if abs(total - 1) > _TOLERANCE:
-                raise ValueError(
-                    f"shares: expected numbers of sum one, received a sum of {total:.6g}: divide "
-                    "them by it."
-                )
+                received = f"received a sum of {total:.6g}: divide them by it."
+                raise ValueError(f"shares: expected numbers of sum one, {received}")
         xp = namespace(self._rows)
         return self.scaled(square_roots(xp.asarray(shares, self.dtype)))
 
@@ -143,13 +141,11 @@ class Gram(Operator):
         if not isinstance(other, Gram):
             return NotImplemented
         if self.n != other.n:
-            raise ValueError(
-                f"Gram: expected the same number of points, received {self.n} and {other.n}."
-            )
+            received = f"received {self.n} and {other.n}."
+            raise ValueError(f"Gram: expected the same number of points, {received}")
         if self.layout != other.layout:
-            raise ValueError(
-                f"Gram: expected another of layout {self.layout}, received {other.layout}."
-            )
+            received = f"received {other.layout}."
+            raise ValueError(f"Gram: expected another of layout {self.layout}, {received}")
         if isinstance(self, OfPoints) and isinstance(other, OfPoints):
             return TiledGram(self.factors + other.factors, layout=self.layout)
         return DenseGram(_matrix(self) * _matrix(other), layout=self.layout)
@@ -351,9 +347,8 @@ class FeatureGram(OfPoints):
         return eigenvalues.squared_norm(self.covariance())
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        return eigenvalues.squared_norm(
-            eigenvalues.matmul(self.features.T, self.features * shares[:, None])
-        )
+        weighted = self.features * shares[:, None]
+        return eigenvalues.squared_norm(eigenvalues.matmul(self.features.T, weighted))
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """Z (Z^T v) / n."""

@@ -42,9 +42,8 @@ def _weighted_sums(
     products = squared_products(subsets, kernels, geometries, counted)
 
     def contracted(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
-        return jnp.stack(
-            [lax.dot_general(weights, p, _CONTRACT_ROWS, precision=PRECISION) for p in products]
-        )
+        product = functools.partial(lax.dot_general, precision=PRECISION)
+        return jnp.stack([product(weights, p, _CONTRACT_ROWS) for p in products])
 
     def summed(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
         return jnp.sum(jnp.stack(products) * weights[None], axis=1)[:, None]

@@ -15,8 +15,6 @@ import numpy as np
 from condvendi_jax.base.devices import placed, to_host
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.grams import distances
-from condvendi_jax.grams.fold import Tiles
-from condvendi_jax.grams.operators import factor_of
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.inference.population import Population
@@ -121,7 +119,7 @@ def at_one_distance(
         if units is not None:
             groups = units.of_models[name]
             changes, label = np.bincount(groups.membership, changes, groups.count), groups.units
-            n = np.unique(groups.membership).size
+            n = groups.present
         ends = statistics.ends_of(Mean(value, changes), np.full(n, 1 / n))
         influences = changes[None] * math.sqrt(changes.size * n / max(n - 1, 1))
         errors[name] = Error(value, influences, label, n - 1, ends=ends).inverted()
@@ -200,17 +198,12 @@ def _bins(
 ) -> tuple[Bins, Mean]:
     """The mean similarity of outputs in each bin of distances, and everywhere, in one pass."""
     kernel, unit = distances.distance_kernel(prompts)
-    factors = [
-        factor_of(kernel, array, pairs.layout)
-        for kernel, array in zip((pairs.kernels[0], kernel), pairs.arrays, strict=True)
-    ]
+    tiles = order_two.tiles_of(pairs.under((pairs.kernels[0], kernel)))
     edges = np.stack([np.append(-1.0, ends[:-1] ** 2 / unit), ends**2 / unit])
     beside = jnp.asarray(shares, pairs.dtype), jnp.asarray(labels)
     if pairs.layout is not None:
         beside = tuple(pairs.layout.place(part[:, None])[:, 0] for part in beside)
-    sums = distances.sums_by_distance(
-        Tiles(tuple(factors), ((0,),), pairs.layout), jnp.asarray(edges, pairs.dtype), *beside
-    )
+    sums = distances.sums_by_distance(tiles, jnp.asarray(edges, pairs.dtype), *beside)
     weights, similar = (np.asarray(to_host(part.T), np.float64)[: pairs.n].T for part in sums)
     whole, alike = (of_bins.sum(axis=0, keepdims=True) for of_bins in (weights, similar))
     everywhere = statistics.in_bins(whole, alike, shares, _LEVEL)

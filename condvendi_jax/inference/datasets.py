@@ -68,10 +68,8 @@ class Dataset:
             for rows in outputs.values():
                 shapes.refuse_missing(rows, "outputs")
             if encoder is not None or any(seen.values()):
-                raise TypeError(
-                    "encoder: received one beside arrays; expected texts or pictures. "
-                    f"{checks.PICTURES}"
-                )
+                expected = f"expected texts or pictures. {checks.PICTURES}"
+                raise TypeError(f"encoder: received one beside arrays; {expected}")
             return cls(outputs, prompts)
         loaded = embedding.encoder_of(kind, encoder)
         rows = functools.partial(embedding.embed, encoder=loaded, kind=kind)

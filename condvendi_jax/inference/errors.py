@@ -9,7 +9,6 @@ one spectrum for each: the delete-group jackknife. See docs/errors.md.
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -90,12 +89,10 @@ def deal(
     if alone:
         return Groups(np.asarray(jax.random.permutation(checks.check_key(key), n)) % count, "rows")
     # Each prompt goes to the group that has the fewest rows by then.
-    smallest = [(0.0, group) for group in range(min(count, sizes.size))]
-    group_of = np.zeros(sizes.size, int)
+    filled, group_of = np.zeros(min(count, sizes.size)), np.zeros(sizes.size, int)
     for kind in np.asarray(jax.random.permutation(checks.check_key(key), sizes.size)).tolist():
-        filled, group = heapq.heappop(smallest)
-        group_of[kind] = group
-        heapq.heappush(smallest, (filled + float(sizes[kind]), group))
+        group_of[kind] = group = filled.argmin()
+        filled[group] += sizes[kind]
     return Groups(group_of[kinds], "rows of one prompt")
 
 
@@ -218,10 +215,8 @@ def standard_errors(
             yield name, pairs
 
     if units is None:
-        return {
-            name: Errors(computation.score(pairs, entropy, method), None, pairs=pairs)
-            for name, pairs in announced()
-        }
+        score = computation.score
+        return {n: Errors(score(p, entropy, method), None, pairs=p) for n, p in announced()}
     errors, reason = dict[str, Errors](), None
     if units.count is None:
         few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
@@ -384,11 +379,9 @@ def delete_groups(
     by, missing = ErrorsBy("deletions", groups.present, groups.units, reason), None
     kinds, of_row = pairs.prompt_kinds
     if leaves_one_prompt(of_row, groups):
-        checks.warn(
-            f"prompts: {kinds} distinct prompts in {groups.count} groups give no standard "
-            f"errors of conditional and information: {ONE_PROMPT}. Use at least three prompts, "
-            "and groups whose prompts differ."
-        )
+        words = f"errors of conditional and information: {ONE_PROMPT}. Use at least three prompts"
+        few = f"{kinds} distinct prompts in {groups.count} groups give no standard {words}"
+        checks.warn(f"prompts: {few}, and groups whose prompts differ.")
         influences[1:], missing = np.nan, ONE_PROMPT
     errors = _errors_of(whole, influences[:, None], by, [None, missing, missing])
     units = groups._replace(units=f"groups of {groups.units}")

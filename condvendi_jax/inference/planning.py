@@ -197,9 +197,8 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     if points[0].paired:  # All answers to one prompt say nothing about others.
         count = min(count, *(pairs.prompt_kinds[0] for pairs in points))
     if count < FEWEST_TESTED:
-        raise ValueError(
-            f"pilot: expected at least {FEWEST_TESTED} prompts, better 30, received {count}."
-        )
+        expected = f"expected at least {FEWEST_TESTED} prompts, better 30"
+        raise ValueError(f"pilot: {expected}, received {count}.")
     squares = [np.square(part - part.mean()) * part.size / (part.size - 1) for part in parts]
     variance = float(sum(square.mean() for square in squares))
     if not variance > (_LEAST * max(similarities)) ** 2:

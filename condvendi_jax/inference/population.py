@@ -262,13 +262,15 @@ class Population:
         between, of_between = self._of_answers("between")
         share = self._means[0].share if self.share is None else self.share
         shares, constant = (share * (1 - self.same), 1 - share), share * self.same
-        correlation = _correlation(*map(self._influences, (changes, of_between)))
-        ends = (
-            intervals.scaled(shares[0], self._mean(intervals.prompt_mean, within, changes)),
-            intervals.scaled(shares[1], self._mean(intervals.between_mean, between, of_between)),
-        )
+        one, two = map(self._influences, (changes, of_between))
+        square = np.sum(one**2) * np.sum(two**2)
+        # 1 is the worst, where one of them is 0 everywhere.
+        correlation = float(np.sum(one * two) / math.sqrt(square)) if square > 0 else 1.0
+        of_within = self._mean(intervals.prompt_mean, within, changes)
+        ends = of_within, self._mean(intervals.between_mean, between, of_between)
+        scaled = [*map(intervals.scaled, shares, ends)]
         values = shares[0] * within, shares[1] * between
-        return intervals.shifted(constant, intervals.total(values, ends, correlation))
+        return intervals.shifted(constant, intervals.total(values, scaled, correlation))
 
     def _of_information(self) -> Ends:
         """The interval of information, the conditional similarity over that of any two outputs.
@@ -314,16 +316,14 @@ class Population:
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers of the named scores; None for an end that is open."""
 
-        numbers = self.values, self.standard_errors, self.intervals
-        values, errors, ends = (
-            scores and {name: _finite(getattr(scores, name)) for name in names}
-            for scores in numbers
-        )
+        def plain(scores: PerScore | None) -> dict[str, Any] | None:
+            return scores and {name: _finite(getattr(scores, name)) for name in names}
+
         return {
             "of": "these prompts, any number of answers" if self.repeated else "any number of rows",
-            **values,
-            "standard_errors": errors,
-            "intervals": ends,
+            **(plain(self.values) or {}),
+            "standard_errors": plain(self.standard_errors),
+            "intervals": plain(self.intervals),
             "standard_error_of_fixed_prompts": self.fixed_error and _finite(self.fixed_error),
             "prompts_left_out": self.answers.left_out,
         }
@@ -399,12 +399,6 @@ def splits(groups: np.ndarray, kind: np.ndarray) -> bool:
     return np.unique(parts).size < parts.size
 
 
-def _correlation(one: np.ndarray, two: np.ndarray) -> float:
-    """The correlation of two influences `[G]`; 1, the worst, where one of them is 0 everywhere."""
-    square = np.sum(one**2) * np.sum(two**2)
-    return float(np.sum(one * two) / math.sqrt(square)) if square > 0 else 1.0
-
-
 def _per_score(values: Sequence[Any], information: Any) -> PerScore:
     """Of outputs alone, `values` are of vendi: all outputs then answer the same prompt."""
     return PerScore(*values) if len(values) > 1 else PerScore(values[0], values[0], information)
@@ -433,7 +427,7 @@ def components_of(answers: Answers, inside: Inside) -> components.Components | N
     equal = np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0)
     if not equal or points.batches is not None:
         return None
-    twice: Any = (points.arrays[:1] * 2, points.kernels[:1] * 2)
+    twice = points.arrays[:1] * 2, points.kernels[:1] * 2
     twice = Pairs.trusted(*twice, n=points.n, weights=points.weights)
     squares: Any = answers._replace(points=twice).inside().prompt
     # Of each answer with the others; copies are alike.

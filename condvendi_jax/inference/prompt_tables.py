@@ -168,9 +168,8 @@ def prompt_table(
     elif pairs.paired:
         _, numbers = pairs.prompt_kinds
     else:
-        raise ValueError(
-            "labels: there are outputs alone; expected the prompt of every row [n], received None."
-        )
+        expected = "expected the prompt of every row [n], received None."
+        raise ValueError(f"labels: there are outputs alone; {expected}")
     result = contributions(pairs, order=order, truncation=truncation, method=method)
     return tabulate(pairs, result, entropy, numbers, names)
 

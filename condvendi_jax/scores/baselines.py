@@ -117,10 +117,8 @@ def _check_pairs(
     references = checks.as_arrays(given)
     for (name, array), points in zip(references.items(), (x, t), strict=True):
         if array.ndim == 2 and array.shape[1] != points.shape[1]:
-            raise ValueError(
-                f"{name}: expected {points.shape[1]} columns as in the evaluated pairs, received "
-                f"{array.shape[1]}."
-            )
+            expected = f"expected {points.shape[1]} columns as in the evaluated pairs"
+            raise ValueError(f"{name}: {expected}, received {array.shape[1]}.")
     moved = {f"reference_{name}": origin for name, origin in origins.items()}
     return x, t, tuple(checks.check_arrays(references, origins=moved))
 
@@ -203,10 +201,9 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
         origin = next((row for row in origins if row is not None), None)
     x, y = (checks.check_embeddings(a, name=k, origin=origin) for k, a in given.items())
     if x.shape[1] != y.shape[1]:
-        raise ValueError(
-            "references: expected embeddings of the same space as the outputs, received "
-            f"{y.shape[1]} columns for {x.shape[1]}."
-        )
+        expected = "expected embeddings of the same space as the outputs"
+        received = f"received {y.shape[1]} columns for {x.shape[1]}."
+        raise ValueError(f"references: {expected}, {received}")
     if checks.is_concrete(x, y, kernel):
         for name, points in zip(given, (x, y), strict=True):
             kernel.check_points(points, name=name)
