@@ -24,8 +24,7 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.records import matching
-from condvendi_jax.records.answers import recurring
+from condvendi_jax.records import answers, matching
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
@@ -258,7 +257,7 @@ def with_texts(
         return comparison
     for name, pairs in comparison.pairs.items():
         of_model = [text.strip() for text in dataset.texts[name]]
-        common = recurring(of_model, pairs.prompt_kinds[1].tolist())
+        common = answers.recurring(of_model, pairs.prompt_kinds[1].tolist())
         left_out += [text for text in of_model if text in common]
         rows = np.flatnonzero([text not in common for text in of_model])
         fewer[name] = pairs.gathered().rows(rows)

@@ -31,7 +31,6 @@ from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.results.profile import Over, PairProfile, Profile
 from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import to_float64
 from condvendi_jax.statistics import intervals, multiplicity, reasons
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import Reason, Saturated
@@ -190,22 +189,20 @@ def _drawn(pairs: Mapping[str, Pairs], seed: int) -> tuple[dict[str, np.ndarray]
 
 
 def curve_of(
-    populations: Sequence[Population],
-    pairs: Pairs,
-    units: Groups,
-    shares: tuple[float | None, float],
-    *,
-    unbiased: bool = True,
+    scores: Sequence[Population], pairs: Pairs, units: Groups, shares: Any, *, unbiased: bool = True
 ) -> Curve:
-    """The curve of a model at order 2, from its scores under several kernels, at one design."""
-    at = [scores.at(*shares) for scores in populations]
+    """The curve of a model at order 2, from its scores under several kernels, at one design.
+
+    `shares` are those of the design, as `Common.shares`.
+    """
+    at = [under_one.at(*shares) for under_one in scores]
     reason = at[0].reason or too_few(pairs, units, _ENTROPY)
     reason = reasons.SPLIT if at[0].labels is not None else reason
     unknown = functools.partial(Error, influences=np.full((1, 1), math.nan), reason=reason)
-    errors = [scores.errors or scores.values.map(unknown) for scores in at]
+    errors = [under_one.errors or under_one.values.map(unknown) for under_one in at]
     if not unbiased:
         errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]
-    limits = zip(*(scores.limits for scores in at), strict=True)
+    limits = zip(*(under_one.limits for under_one in at), strict=True)
     return Curve(errors, saturation.Nearly(*(np.stack(ends, axis=1) for ends in limits)), reason)
 
 
@@ -288,9 +285,9 @@ def _populations(
         moved = tuple(k for k, factor in enumerate(factors) if factor in moving)
         if traced:
             multiples = jnp.asarray(ladder, points.dtype)
-            return to_float64(_at_every(function, points, moved, multiples, *given))
+            return order_two.to_float64(_at_every(function, points, moved, multiples, *given))
         several = (_times(points, moved, times) for times in ladder.tolist())
-        return np.stack([to_float64(function(scaled, *given)) for scaled in several])
+        return np.stack([order_two.to_float64(function(scaled, *given)) for scaled in several])
 
     # The papers' scores count the pairs within a batch.
     within = answers._replace(points=points).inside(along) if unbiased else order_two.Inside()
@@ -301,11 +298,7 @@ def _populations(
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _at_every(
-    function: Callable[..., jax.Array],
-    points: Pairs,
-    moving: tuple[int, ...],
-    multiples: jax.Array,
-    *given: Any,
+    function: Callable, points: Pairs, moving: tuple[int, ...], multiples: jax.Array, *given: Any
 ) -> jax.Array:
     """A function of the points at every multiple of the bandwidths that move, `[m, ...]`."""
     return jax.vmap(lambda times: function(_times(points, moving, times), *given))(multiples)

@@ -40,10 +40,9 @@ class Asked(NamedTuple):
         if quality is None and at_least is None and draws is None:
             return None
         if quality is None or at_least is None:
-            raise ValueError(
-                "quality, at_least: expected both, a number for each output and the number from "
-                f"which it is good, received no {'quality' if quality is None else 'at_least'}."
-            )
+            missing = "quality" if quality is None else "at_least"
+            both = "a number for each output and the number from which it is good"
+            raise ValueError(f"quality, at_least: expected both, {both}, received no {missing}.")
         at_least = checks.check_number(at_least, name="at_least", above=-math.inf)
         values, most, usual = {}, math.inf, _DRAWS
         for name, numbers in of_each_model(quality, models, "quality").items():

@@ -83,7 +83,8 @@ def conditional_vendi(
     Examples:
       >>> import condvendi_jax as cv
       >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
-      >>> print(cv.conditional_vendi([[0], [0], [1]], [[0], [1], [1]], **sharp).round(2))  # 2^(2/3)
+      >>> score = cv.conditional_vendi([[0], [0], [1]], [[0], [1], [1]], **sharp)
+      >>> print(f"{score:.2f}")  # 2^(2/3)
       1.59
     """
     entropy = Entropy(order, truncation)
@@ -101,7 +102,8 @@ def information_vendi(
     Examples:
       >>> import condvendi_jax as cv
       >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
-      >>> print(cv.information_vendi([[0], [0], [1]], [[0], [1], [1]], **sharp).round(2))
+      >>> score = cv.information_vendi([[0], [0], [1]], [[0], [1], [1]], **sharp)
+      >>> print(f"{score:.2f}")  # 3 / 2^(4/3)
       1.19
     """
     return _some_scores(pairs, Entropy(order, truncation), method, methods.ALL_TERMS).information
