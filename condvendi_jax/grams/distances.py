@@ -32,13 +32,12 @@ def sums_by_distance(
 
         sum over j in b of w_j,    sum over j in b of w_j k_X(i, j)^2
 
-    for every bin b of distances, `[bins, rows]` each, in one pass.
+    for every bin b of distances, `[bins, rows]` each, in one pass. Weights and labels are as
+    placed; rows of one label, -1 excepted, are no pair.
 
     Args:
       tiles: outputs, and prompts under a kernel whose geometry is that of distances.
       edges: the lower and upper ends of the bins as geometries, `[2, bins]`.
-      weights: of the rows, as placed.
-      labels: rows of one label, -1 excepted, are no pair, as placed.
     """
 
     def tile(tiles: Tiles, rows: Block, columns: Block, diagonal: bool) -> Any:

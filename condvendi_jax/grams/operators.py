@@ -68,10 +68,7 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """Sums of squares along the rows of K / n - L R^T, `[rows]`, entry by entry.
-
-        L and R are `[n, m]` as placed, L R^T symmetric.
-        """
+        """Row sums of squares of K / n - L R^T, `[rows]`, L and R `[n, m]` as placed, symmetric."""
 
     @abc.abstractmethod
     def scaled(self, weights: jax.Array) -> Operator:
@@ -519,9 +516,6 @@ def _merged(kernel: Kernel, points: Any) -> FeatureGram | None:
 
 @functools.partial(compiled_elsewhere, static_argnums=1)
 def grams_of(points: Pairs, dense_up_to: int = _DENSE_UP_TO) -> tuple[Gram, ...]:
-    """The Gram of the outputs and, where there are any, of the prompts, without weights.
-
-    Of NumPy where the points are on the host.
-    """
+    """The Gram of the outputs and of any prompts, unweighted; of NumPy for points on the host."""
     how: Any = {"layout": points.layout, "dense_up_to": dense_up_to}
     return tuple(map(functools.partial(represent, **how), points.kernels, points.arrays))

@@ -35,10 +35,7 @@ _APART = "no two answers to a prompt count as the same; take a wider output band
 def of_models(
     models: Mapping[str, Pairs], orders: Sequence[Mapping[str, ScoredOrder]], units: Units | None
 ) -> dict[str, OnePrompt]:
-    """What is known of the outputs of each model to one prompt, if order 2 was computed.
-
-    Prompts that repeat are used where there are any; the others are asked once.
-    """
+    """What is known of the outputs of each model to one prompt, if order 2 was computed."""
     known, ends = dict[str, OnePrompt](), None
     scored = next((order for order in orders if all(s.population for s in order.values())), {})
     for name, of_order in scored.items():

@@ -330,10 +330,7 @@ class _Multiplier(Kernel):
 def _sums_by_block(
     kernels: tuple[Kernel, ...], blocks: Any, width: int, terms: tuple[str, ...]
 ) -> jax.Array:
-    """Sums over rows i < j of each block of both weights times k(i, j)^2, by their columns.
-
-    `[blocks, terms, width, width]`.
-    """
+    """Sums over i < j of weights times k(i, j)^2 by columns, `[blocks, terms, width, width]`."""
 
     def compute(block: Any) -> jax.Array:
         arrays, weights, column, multipliers = block

@@ -44,10 +44,7 @@ class Dataset:
     def of(
         cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, clean: bool, *, across: bool
     ) -> Dataset:
-        """What the arguments of `evaluate` and `compare` name; texts are embedded unless compared.
-
-        A function compares outputs within each model, or also `across` models.
-        """
+        """What the arguments of `evaluate` and `compare` name; texts are embedded or compared."""
         check_names(outputs)
         outputs = {**outputs}
         for name, asked in of_each_model(prompts, outputs, "prompts").items():
@@ -78,10 +75,7 @@ class Dataset:
         return cls(outputs, prompts, embed, encoder=loaded).cleaned(clean)
 
     def cleaned(self, clean: bool) -> Dataset:
-        """The dataset with texts as `cleaning.cleaned` leaves them, if `clean`, and a warning.
-
-        The warning also counts texts that may not be what a model said.
-        """
+        """The dataset with cleaned texts, if `clean`; it warns of what was cut and of odd texts."""
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
         for name, said in self.texts.items():

@@ -140,12 +140,9 @@ def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
 
 
 class AtDesign(NamedTuple):
-    """The scores of one model at the design at which models are compared.
+    """The scores of one model at the design at which models are compared."""
 
-    Each is a `PerScore`, or has the one score that is compared; None where there is none.
-    """
-
-    scores: Any
+    scores: Any  # Each field is a `PerScore`, or has the one score that is compared.
     errors: Any = None  # An `Error` for each score.
     intervals: Any = None  # Of unbiased scores, or of estimated ones.
 

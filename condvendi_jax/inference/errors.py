@@ -174,10 +174,7 @@ class Units(NamedTuple):
 
 
 def leaves_one_prompt(kinds: np.ndarray, groups: Groups) -> bool:
-    """Whether prompts differ, and without some group they do not.
-
-    Of a single prompt information is 1 and conditional is vendi, whatever the outputs.
-    """
+    """Whether prompts differ, but not without some group: of one, information is always 1."""
     if (kinds == kinds[0]).all():
         return False
     both = np.unique([kinds, groups.membership], axis=1)

@@ -1,7 +1,4 @@
-"""One call from arrays to scores with errors: bandwidths by rule, groups by prompt.
-
-`compare` is the same program for several models.
-"""
+"""One call from arrays to scores with errors: bandwidths by rule, groups by prompt."""
 
 from __future__ import annotations
 

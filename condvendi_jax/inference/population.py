@@ -330,10 +330,7 @@ class Population:
 
 
 def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None) -> Population:
-    """The unbiased scores of pairs, with errors where there are `units`.
-
-    `pair_sums` are those of these pairs, if they are known.
-    """
+    """The unbiased scores of pairs, with errors where there are `units`; by known `pair_sums`."""
     answers = Answers.of(pairs)
     units, leaving, labels = _leaving(answers, units)
     if pair_sums is None or answers.points is not pairs or labels is not None:
@@ -416,10 +413,7 @@ def _finite(value: Any) -> Any:
 
 
 def components_of(answers: Answers, inside: Inside) -> components.Components | None:
-    """The components of each prompt from sums with its other answers.
-
-    None where the answers to a prompt have unequal weights, or come in batches.
-    """
+    """The components of prompts from sums with other answers; None of unequal weights, batches."""
     kind, points, copies = answers.kind, answers.points, answers.copies
     assert kind is not None and inside.prompt is not None
     k = np.bincount(kind, copies)

@@ -191,10 +191,7 @@ def _drawn(pairs: Mapping[str, Pairs], seed: int) -> tuple[dict[str, np.ndarray]
 def curve_of(
     scores: Sequence[Population], pairs: Pairs, units: Groups, shares: Any, *, unbiased: bool = True
 ) -> Curve:
-    """The curve of a model at order 2, from its scores under several kernels, at one design.
-
-    `shares` are those of the design, as `Common.shares`.
-    """
+    """The curve of a model at order 2 under several kernels, at the design of `Common.shares`."""
     at = [under_one.at(*shares) for under_one in scores]
     reason = at[0].reason or too_few(pairs, units, _ENTROPY)
     reason = reasons.SPLIT if at[0].labels is not None else reason
@@ -263,10 +260,7 @@ def _populations(
     unbiased: bool,
     outputs: bool = True,
 ) -> list[Population]:
-    """The scores of order 2 at every multiple of the bandwidths, in one pass.
-
-    Without `outputs` only the conditional score is right.
-    """
+    """The scores of order 2 at every multiple; without `outputs`, the conditional one alone."""
     answers = order_two.Answers.of(pairs) if unbiased else order_two.Answers.apart(pairs)
     kernels: list[Any] = list(answers.points.kernels)
     for index in moving:  # All multiples use the form of the kernel that suits the narrowest.

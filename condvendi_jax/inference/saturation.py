@@ -39,11 +39,9 @@ _LOOKED_AT = 4096
 
 
 def rounding(entropy: Entropy, dtype: Any) -> float:
-    """The largest change of a score by rounding in a dtype, relative to the score.
-
-    Below order 1 small eigenvalues count more, and so does their rounding.
-    """
+    """The largest change of a score by rounding in a dtype, relative to the score."""
     units = _EPS_OF_EIGENVALUES if entropy.needs_spectrum else _EPS_OF_SUMS
+    # Below order 1 small eigenvalues count more, and so does their rounding.
     return float(units * np.finfo(dtype).eps) ** min(1.0, entropy.order)
 
 
@@ -76,11 +74,9 @@ def nearly(values: Any, largest: Any) -> Nearly:
 
 
 def of_entropies(terms: Any, largest: Any) -> Nearly:
-    """Whether scores of these entropies are nearly at a limit, `[scores, ...]`: see `untested`.
+    """Whether scores are nearly at a limit, `[scores, ...]`: see `untested`.
 
-    Args:
-      terms: of outputs and, with prompts, of prompts and of pairs, `[terms, ...]`, in nats.
-      largest: the largest score that each can have, as `nearly`.
+    Of entropies `[terms, ...]` in nats, as `order_two.entropies_of`, and `largest` as `nearly`.
     """
     alike, apart = nearly(np.exp(terms), largest)
     of_scores = np.stack([apart[0], apart[-1], apart[0] | apart[-1]][: len(apart)])
