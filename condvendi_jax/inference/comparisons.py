@@ -7,6 +7,7 @@ its error is the root mean square of the differences of the influences of each g
 import dataclasses
 import itertools
 import math
+import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -146,10 +147,6 @@ def compare(
     return with_texts(result, plan.dataset, one_population=one_population)
 
 
-class _Near(NamedTuple):
-    near: Any  # The one score, its error or its interval, in place of `PerScore`.
-
-
 class _Tests(NamedTuple):
     level: float
     margin: float
@@ -184,8 +181,8 @@ def _ranked(
             within, errors = asked_once.at_one_distance(known, units)
             near = {}
             for name, error in errors.items():
-                parts = (error, error.interval()) if units else ()
-                near[name] = AtDesign(_Near(error.value), *map(_Near, parts))
+                parts = [error.value, *((error, error.interval()) if units else ())]
+                near[name] = AtDesign(*(types.SimpleNamespace(near=part) for part in parts))
             if near:
                 ranking = _ranking("near", scored, near, tests, same, unbiased=unbiased)
                 rankings.append(dataclasses.replace(ranking, within=within))

@@ -60,10 +60,6 @@ class Groups(NamedTuple):
         """The number of groups that have a row."""
         return int(np.count_nonzero(np.bincount(self.membership)))
 
-    def shares(self, pairs: Pairs) -> np.ndarray:
-        """The share of the weight of the rows that each group has, `[g]`."""
-        return np.bincount(self.membership, pairs.shares, self.count)
-
     def independent(self, pairs: Pairs) -> int:
         """The number of independent groups: of rows, as many as integer weights say."""
         return pairs.total if self.units == "rows" else self.present
@@ -215,10 +211,8 @@ def standard_errors(
         score = computation.score
         return {n: Errors(score(p, entropy, method), None, pairs=p) for n, p in announced()}
     errors, reason = dict[str, Errors](), None
-    if units.count is None:
-        few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
-        reason = next(filter(None, few), None)
-    if units.count is None and reason is None:
+    few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
+    if units.count is None and (reason := next(filter(None, few), None)) is None:
         for name, pairs in announced():
             model_units = units.of_models[name]
             influences = row_influences(pairs, entropy, method, model_units.leaving(pairs))
@@ -268,16 +262,16 @@ def _by_influences(
     pairs: Pairs, influences: Influences, units: Groups, reason: str | None
 ) -> Errors:
     """The errors from the influences of units, or from their deletions; NaN for a `reason`."""
-    of_units = influences_of_units(influences, pairs, units)
+    whole, of_units = influences.decomposition, influences_of_units(influences, pairs, units)
     if reason is not None:  # Deletions of so many rows would take too long: there is no error.
         words = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
         checks.warn(f"there are no standard errors (NaN): {words}.")
         of_units, reason = PerScore(*(np.full_like(x, np.nan) for x in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
     by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
-    errors = _errors_of(influences.decomposition, of_units, by, [reason] * 3)
+    errors = _errors_of(whole, of_units, by, [reason] * 3)
     rows: Any = {"pairs": pairs, "units": units, "pair_sums": influences.pair_sums}
-    return Errors(influences.decomposition, errors, errors_by=by, **rows)
+    return Errors(whole, errors, errors_by=by, **rows)
 
 
 def _errors_of(
@@ -372,7 +366,8 @@ def delete_groups(
         noisy = np.mean(np.square(noise), axis=0) > NOISE * np.var(deleted, axis=1, ddof=1)
         _warn_of_noise(noisy if pairs.paired else noisy[:1])
     scores = np.exp(_logs(whole.entropies))
-    influences = group_influences(scores, deleted, groups.shares(pairs))
+    of_groups = np.bincount(groups.membership, shares, groups.count)
+    influences = group_influences(scores, deleted, of_groups)
     by, missing = ErrorsBy("deletions", groups.present, groups.units, reason), None
     kinds, of_row = pairs.prompt_kinds
     if leaves_one_prompt(of_row, groups):

@@ -222,7 +222,7 @@ def of_curves(
     tested = Tested(curves, units.matched != "none", level, seed, rounding, differ)
     bands, told = zip(*map(tested.of_score, names), strict=True)
     # Each `[scores, models, m]`, of one score without prompts, and else of three.
-    values = [[curve.values(name) for curve in curves.values()] for name in names]
+    values = [[[e.value for e in curve.of(name)] for curve in curves.values()] for name in names]
     saturated = [[curve.saturated(name) for curve in curves.values()] for name in names]
     missing = [None] * (3 - len(names))
     values, bands, saturated = (
@@ -328,10 +328,6 @@ class Curve(NamedTuple):
         ends = zip(self.limits, sampled.limits, strict=True)
         limits = saturation.Nearly(*(np.where(given, *end) for end in ends))
         return Curve(errors, limits, self.reason or sampled.reason)
-
-    def values(self, score: str) -> np.ndarray:
-        """A score at each bandwidth, `[m]`."""
-        return np.array([error.value for error in self.of(score)])
 
     def saturated(self, score: str) -> np.ndarray:
         """Where a score has no band, as it is nearly at a limit, `[m]`."""
