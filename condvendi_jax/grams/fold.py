@@ -176,10 +176,8 @@ def fold_pairs(
     first = jax.eval_shape(lambda block: cut(block, 0, size), block)
     parts = jax.eval_shape(functools.partial(tile, diagonal=False), first, first)
     shared = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), parts.shared)
-    go, stay = jax.tree.map(
-        lambda leaf: jnp.zeros((count * size, *leaf.shape[1:]), leaf.dtype),
-        (parts.rows, parts.columns),
-    )
+    of_points = parts.rows, parts.columns
+    go, stay = jax.tree.map(lambda p: jnp.zeros((count * size, *p.shape[1:]), p.dtype), of_points)
 
     def add(sums: tuple[Any, ...], added: tuple[Any, ...], index: Any = 0) -> tuple[Any, ...]:
         """Adds arrays, where there are any, from row `index * size` on."""
@@ -188,10 +186,8 @@ def fold_pairs(
             summed = lax.dynamic_slice_in_dim(leaf, index * size, len(block)) + block
             return lax.dynamic_update_slice_in_dim(leaf, summed, index * size, axis=0)
 
-        return tuple(
-            whole if part is None else jax.tree.map(add_leaf, whole, part)
-            for whole, part in zip(sums, added, strict=True)
-        )
+        both = zip(sums, added, strict=True)
+        return tuple(s if part is None else jax.tree.map(add_leaf, s, part) for s, part in both)
 
     def meet(other: Any, i: Any, j: Any, carry: Any, *, diagonal: bool = False) -> Any:
         """Adds a tile of rows of another block, or this, and columns of this."""

@@ -203,7 +203,6 @@ class Dense(Operator):
         return eigenvalues.spectrum(self.dense().matrix / self.n)
 
     def dense(self) -> Dense:
-        """The n x n array on one device or on every device."""
         if self.layout is None:
             return self
         memory.check(self.n, self.dtype)
@@ -238,7 +237,6 @@ class OfPoints(Gram):
 
     @property
     def tiles(self) -> Tiles:
-        """The product of all factors."""
         return Tiles(self.factors, (tuple(range(len(self.factors))),), self.layout)
 
     def row_squares_beside(
@@ -309,7 +307,6 @@ class TiledGram(OfPoints):
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
     def store(self) -> DenseGram:
-        """K as an array, written tile by tile: nothing else of its size is made."""
         return DenseGram(sums.assemble(self.tiles), layout=self.layout)
 
 

@@ -60,17 +60,14 @@ def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
         near, pairs = pairs, pairs.gathered().exactly(numbers)
         population = populations.of_pairs(pairs, units)
         borrowed = _borrowed(near.gathered(), population)
-    value, (low, high) = population.values.conditional, (math.nan, math.nan)
-    if population.intervals is not None:
-        low, high = map(float, population.intervals.conditional)
-    kind, left_out = population.answers.kind, population.answers.left_out
+    kind, value = population.answers.kind, population.values.conditional
     prompts = 1 if kind is None else int(kind.max()) + 1
-    state: State = "known" if math.isfinite(value) else "cannot be told"
-    reason = None if state == "known" else _APART
-    if state != "known":
-        value = low = high = math.nan
-    numbers = value, low, high, math.nan, total
-    return OnePrompt(state, *numbers, prompts, True, left_out, borrowed, reason)
+    rest = total, prompts, True, population.answers.left_out, borrowed
+    if not math.isfinite(value):
+        return OnePrompt("cannot be told", math.nan, math.nan, math.nan, math.nan, *rest, _APART)
+    ends = population.intervals.conditional if population.intervals else (math.nan, math.nan)
+    low, high = map(float, ends)
+    return OnePrompt("known", value, low, high, math.nan, *rest)
 
 
 def _borrowed(pairs: Pairs, exact: Population) -> float | None:

@@ -168,10 +168,8 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
         return outputs, prompts
     rows = [*itertools.chain(*of_models)]
     if {str, list} <= {*map(type, rows)}:
-        raise TypeError(
-            "outputs: received lists of answers beside single answers; expected a list of answers "
-            "to each prompt, also where there is one: [answer]."
-        )
+        expected = "expected a list of answers to each prompt, also where there is one: [answer]."
+        raise TypeError(f"outputs: received lists of answers beside single answers; {expected}")
     if not rows or not all(isinstance(row, list) if lists else _are_items(row) for row in rows):
         return outputs, prompts
     flat = {name: shapes.listed([*itertools.chain(*rows)]) for name, rows in outputs.items()}

@@ -95,10 +95,9 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
 def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     """The means of `_of_rows` over prompts, how many prompts have several answers, and in words."""
     if not pairs.kernels[1].compares_equality:
-        raise ValueError(
-            "prompt_kernel: expected cv.Indicator() as prompts repeat, so that rows are dependent, "
-            f"received {pairs.kernels[1]!r}. If yours are independent, give n different groups."
-        )
+        expected = "expected cv.Indicator() as prompts repeat, so that rows are dependent"
+        cure = "If yours are independent, give n different groups."
+        raise ValueError(f"prompt_kernel: {expected}, received {pairs.kernels[1]!r}. {cure}")
     sums = pairs.n * order_two.row_sums(pairs)[2]
     answers, sums = (np.bincount(pairs.prompt_kinds[1], weights) for weights in (None, sums))
     used = answers > 1

@@ -153,10 +153,9 @@ def _sample(
     fewest, least = int(counts.min()), 2 if batched else components.FEWEST_ANSWERS
     if len(names) < 2 or fewest < least:
         unit = "batches of answers" if batched else "answers"
-        raise ValueError(
-            f"outputs: expected at least {least} {unit} to each of at least 2 prompts, received "
-            f"{len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()][0]!r}."
-        )
+        received = f"{len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()][0]!r}."
+        expected = f"expected at least {least} {unit} to each of at least 2 prompts"
+        raise ValueError(f"outputs: {expected}, received {received}")
     labelled = pairs.kernels[0].compares_equality and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]
     if like is not None and columns != like.columns:

@@ -202,10 +202,9 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     squares = [np.square(part - part.mean()) * part.size / (part.size - 1) for part in parts]
     variance = float(sum(square.mean() for square in squares))
     if not variance > (_LEAST * max(similarities)) ** 2:
-        raise ValueError(
-            "pilot: the difference of two models is the same for all prompts, so that any number "
-            "of them finds it; expected models, or prompts, that differ."
-        )
+        same = "the difference of two models is the same for all prompts"
+        expected = "expected models, or prompts, that differ."
+        raise ValueError(f"pilot: {same}, so that any number of them finds it; {expected}")
     error = math.sqrt(sum(square.var() / square.size for square in squares)) / variance
     error = max(error, math.sqrt(2 / (count - 1)))  # At least that of a normal variable.
     between, unseen = variance, 0.0

@@ -244,10 +244,9 @@ def _moving(points: Pairs, over: Over) -> list[int]:
     moving = [k for k in range(len(points.kernels)) if over in (NAMES[k], "both")]
     for index in moving:
         if points.kernels[index].known_bandwidth is None:
-            raise ValueError(
-                f"over: expected a Gaussian kernel of the {NAMES[index]}, whose bandwidth moves, "
-                f"or one of yours with a `bandwidth`, received {points.kernels[index]!r}."
-            )
+            moves = f"a Gaussian kernel of the {NAMES[index]}, whose bandwidth moves"
+            yours = f"or one of yours with a `bandwidth`, received {points.kernels[index]!r}."
+            raise ValueError(f"over: expected {moves}, {yours}")
     return moving
 
 

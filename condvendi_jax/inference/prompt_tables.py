@@ -61,10 +61,8 @@ class Contributions(Result):
         scores = [getattr(self.influences, name) for name in names]
         rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in scores)] for k in shown]
         main = titles.get("conditional") or titles["vendi"]
-        return [
-            f"{whole.n:,} outputs, the most redundant first, by their influence on {main}:",
-            Table(["row", *titles.values()], rows),
-        ]
+        words = f"{whole.n:,} outputs, the most redundant first, by their influence on {main}:"
+        return [words, Table(["row", *titles.values()], rows)]
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.

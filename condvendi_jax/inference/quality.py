@@ -56,10 +56,9 @@ class Asked(NamedTuple):
             sizes = np.bincount(pairs.prompt_kinds[1])
             most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))
             if not (pairs.paired and memory.fits(int(sizes.max()), pairs.dtype)):
-                raise ValueError(
-                    "quality: expected the prompt of each output, and outputs to each whose n x n "
-                    f"arrays fit in memory, received {sizes.max():,} outputs to one prompt."
-                )
+                expected = "the prompt of each output, and outputs to each whose n x n arrays fit"
+                received = f"received {sizes.max():,} outputs to one prompt."
+                raise ValueError(f"quality: expected {expected} in memory, {received}")
         draws = checks.check_count(usual if draws is None else draws, name="draws", minimum=1)
         if draws > most:
             largest = "the largest number of outputs to a prompt that every model has"

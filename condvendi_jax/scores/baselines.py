@@ -131,11 +131,10 @@ def _check_regular(fit: _Fit) -> None:
     if small.any():
         column, d_x = int(small.argmax()), len(left) - len(fit.prompt)
         place = f"{column} of the outputs" if column < d_x else f"{column - d_x} of the prompts"
-        raise ValueError(
-            f"The covariance of the reference pairs is singular in {left.dtype.name}: column "
-            f"{place} is constant or a combination of the columns before it. Pass a ridge, embed "
-            "in fewer dimensions, or enable x64."
-        )
+        why = f"column {place} is constant or a combination of the columns before it"
+        singular = f"covariance of the reference pairs is singular in {left.dtype.name}"
+        cure = "Pass a ridge, embed in fewer dimensions, or enable x64."
+        raise ValueError(f"The {singular}: {why}. {cure}")
 
 
 @jax.jit
