@@ -94,10 +94,8 @@ def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np
 
 @jax.jit
 def _squares(kernel: Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
-    def square(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return jnp.square(kernel(*pair))
-
-    return lax.map(square, (left, right), batch_size=min(left.shape[0], _PAIRS_AT_ONCE))
+    at_once = min(left.shape[0], _PAIRS_AT_ONCE)
+    return jnp.square(lax.map(lambda pair: kernel(*pair), (left, right), batch_size=at_once))
 
 
 def squares_of_pairs(kernel: Kernel, left: Any, right: Any) -> np.ndarray:

@@ -100,11 +100,9 @@ def at_one_distance(
     some model has no pair of prompts that are so close.
     """
     curves = {name: one.curve for name, one in known.items() if one.curve}
-    if len(curves) < max(len(known), 1):
-        return math.nan, {}
     within = {float(curve.ends[0]) for curve in curves.values()}
     some = all(curve.similarity.pairs[0] > 0 for curve in curves.values())
-    if not some or len(within) > 1 or math.inf in within:
+    if len(curves) < len(known) or not some or len(within) != 1 or math.inf in within:
         return math.nan, {}
     errors = {}
     for name, curve in curves.items():

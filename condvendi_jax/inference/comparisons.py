@@ -464,12 +464,9 @@ def _differences(
         if reason is None and frozenset(pair) in same:
             difference = difference._replace(p_value=1.0, equal=0.0, ratio_low=1.0, ratio_high=1.0)
         differences.append(difference)
-    places = [k for k, d in enumerate(differences) if d.reason is None and math.isnan(d.p_value)]
-    if places:
-        tested = _tested([differences[k] for k in places], errors, tests, rounding)
-        for place, difference in zip(places, tested, strict=True):
-            differences[place] = difference
-    return _adjusted(differences)
+    known = [d for d in differences if d.reason is None and math.isnan(d.p_value)]
+    tested: Any = {d[:2]: d for d in _tested(known, errors, tests, rounding)} if known else {}
+    return _adjusted([tested.get(d[:2], d) for d in differences])
 
 
 def _tested(

@@ -109,8 +109,10 @@ class Population:
     @functools.cached_property
     def values(self) -> PerScore:
         """The scores, in effective numbers of modes; infinite where no two rows are alike."""
-        vendi, conditional, information = self.similarities
-        return PerScore(_inverse(vendi), _inverse(conditional), information)
+        *means, information = self.similarities
+        # Smaller similarities are rounding.
+        vendi, conditional = (math.inf if mean < 1e-12 else 1 / mean for mean in means)
+        return PerScore(vendi, conditional, information)
 
     @functools.cached_property
     def given(self) -> tuple[float, float] | None:
@@ -214,7 +216,11 @@ class Population:
         weights = whole * points.shares / np.sum(whole * points.shares)
         rows = weights * (2 * (means - of_prompt) + of_prompt - error.value)
         cells = np.unique([kind, self.labels.membership], axis=1, return_inverse=True)[1]
-        parts = [_of_sums(error.value, rows, groups) for groups in (self.labels.membership, cells)]
+        parts = []
+        for groups in (self.labels.membership, cells.reshape(-1)):
+            sums = np.bincount(groups, rows)[np.bincount(groups) > 0]
+            scale = sums.size / math.sqrt(max(sums.size - 1, 1))
+            parts.append(Error(error.value, scale * sums[None], freedom=sums.size - 1))
         return TwoWayError(**vars(error), labels=parts[0], cells=parts[1])
 
     def _ends(self, name: str) -> Ends:
@@ -382,14 +388,6 @@ def _checked(labels: Groups | None, *parts: Any) -> Population:
     return scores.at(scores.of_prompts, 0.0)
 
 
-def _of_sums(value: float, rows: np.ndarray, membership: np.ndarray) -> Error:
-    """The error of a sum over rows, of units that are independent."""
-    sums = np.bincount(membership.reshape(-1), rows)
-    sums = sums[np.bincount(membership.reshape(-1)) > 0]
-    scale = sums.size / math.sqrt(max(sums.size - 1, 1))
-    return Error(value, scale * sums[None], freedom=sums.size - 1)
-
-
 def splits(groups: np.ndarray, kind: np.ndarray) -> bool:
     """Whether a group has a part of the answers to a prompt."""
     parts = np.unique([kind, groups], axis=1)[0]
@@ -399,10 +397,6 @@ def splits(groups: np.ndarray, kind: np.ndarray) -> bool:
 def _per_score(values: Sequence[Any], information: Any) -> PerScore:
     """Of outputs alone, `values` are of vendi: all outputs then answer the same prompt."""
     return PerScore(*values) if len(values) > 1 else PerScore(values[0], values[0], information)
-
-
-def _inverse(value: float) -> float:
-    return math.inf if value < 1e-12 else 1 / value  # Smaller ones are rounding.
 
 
 def _finite(value: Any) -> Any:
