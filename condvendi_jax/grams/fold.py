@@ -237,8 +237,7 @@ def fold_pairs(
 def sums_by_row(tiles: Tiles, tile: Callable[..., Any], *beside: Any, matrices: int = 1) -> Any:
     """The sums over all tiles for every row, a tree `[rows, ...]`, zero in the padding.
 
-    `tile(tiles, rows, columns, diagonal)` returns those of its rows and of its columns; what is
-    `beside` the points is in its blocks.
+    `tile(tiles, rows, columns, diagonal)`, of two `Block`s, returns those of its rows and columns.
     """
 
     def local(tiles: Tiles, *beside: Any) -> Any:

@@ -174,9 +174,7 @@ class Dense(Operator):
     #: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
     matrix: jax.Array
 
-    @property
-    def _rows(self) -> jax.Array:
-        return self.matrix
+    _rows = property(lambda self: self.matrix)
 
     def squared_frobenius_norm(self) -> jax.Array:
         return jnp.sum(jnp.sum(jnp.square(self.matrix), axis=1) / self.n) / self.n
@@ -323,9 +321,7 @@ class FeatureGram(OfPoints):
 
     features: jax.Array  # Of unit norm, zero in the padding.
 
-    @property
-    def _rows(self) -> jax.Array:
-        return self.features
+    _rows = property(lambda self: self.features)
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -369,13 +365,9 @@ class WeightedGram(Operator):
     gram: OfPoints
     weights: jax.Array
 
-    @property
-    def _rows(self) -> jax.Array:
-        return self.weights
+    _rows = property(lambda self: self.weights)
 
-    @property
-    def rank_bound(self) -> int:
-        return self.gram.rank_bound
+    rank_bound = property(lambda self: self.gram.rank_bound)
 
     def squared_frobenius_norm(self) -> jax.Array:
         """sum_ij w_i^2 (K_ij / n)^2 w_j^2."""

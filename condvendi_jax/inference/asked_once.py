@@ -17,12 +17,10 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.grams import distances
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.errors import Units
-from condvendi_jax.inference.population import Population
 from condvendi_jax.results.evaluation import ScoredOrder
 from condvendi_jax.results.one_prompt import Curve, OnePrompt, State
 from condvendi_jax.spectra import order_two
 from condvendi_jax.statistics import asked_once as statistics
-from condvendi_jax.statistics.asked_once import Bins, Mean
 from condvendi_jax.statistics.influences import Error
 
 _ROWS_OF_EDGES = 256  # Whose distances to all others place the bins.
@@ -52,7 +50,7 @@ def of_models(
     return known
 
 
-def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
+def _of_repeated(pairs: Pairs, population: populations.Population, units: Any) -> OnePrompt:
     """Of prompts that were asked several times; or of one, to which all outputs are."""
     borrowed, total = None, population.values.vendi
     if pairs.prompt_kinds[0] > 1 and not pairs.kernels[1].compares_equality:
@@ -70,7 +68,7 @@ def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
     return OnePrompt("known", value, low, high, math.nan, *rest)
 
 
-def _borrowed(pairs: Pairs, exact: Population) -> float | None:
+def _borrowed(pairs: Pairs, exact: populations.Population) -> float | None:
     """The share of Conditional-RKE, over pairs of different prompts, that is not of one prompt.
 
     By the identity (docs/proofs.md) one over it is the mean similarity within prompts less half a
@@ -112,7 +110,7 @@ def at_one_distance(
             groups = units.of_models[name]
             changes, label = np.bincount(groups.membership, changes, groups.count), groups.units
             n = groups.present
-        ends = statistics.ends_of(Mean(value, changes), np.full(n, 1 / n))
+        ends = statistics.ends_of(statistics.Mean(value, changes), np.full(n, 1 / n))
         influences = changes[None] * math.sqrt(changes.size * n / max(n - 1, 1))
         errors[name] = Error(value, influences, label, n - 1, ends=ends).inverted()
     return within.pop(), errors
@@ -187,7 +185,7 @@ def _ends(few: np.ndarray, n: int) -> np.ndarray:
 
 def _bins(
     pairs: Pairs, prompts: jnp.ndarray, ends: np.ndarray, shares: np.ndarray, labels: np.ndarray
-) -> tuple[Bins, Mean]:
+) -> tuple[statistics.Bins, statistics.Mean]:
     """The mean similarity of outputs in each bin of distances, and everywhere, in one pass."""
     kernel, unit = distances.distance_kernel(prompts)
     tiles = order_two.tiles_of(pairs.under((pairs.kernels[0], kernel)))
@@ -200,7 +198,7 @@ def _bins(
     whole, alike = (of_bins.sum(axis=0, keepdims=True) for of_bins in (weights, similar))
     everywhere = statistics.in_bins(whole, alike, shares, _LEVEL)
     bins = statistics.in_bins(weights, similar, shares, _LEVEL)
-    return bins, Mean(float(everywhere.values[0]), everywhere.changes[0])
+    return bins, statistics.Mean(float(everywhere.values[0]), everywhere.changes[0])
 
 
 def _slope(pairs: Pairs) -> float:
@@ -209,9 +207,8 @@ def _slope(pairs: Pairs) -> float:
     Outputs may be moved by any function of their prompts: those to one prompt move together.
     """
     kernel, (outputs, prompts) = pairs.kernels[0], pairs.arrays
-    if not kernel.shift_invariant or kernel.known_bandwidth is None:
-        return 0.0
-    if outputs.shape[1] != prompts.shape[1]:
+    one_space = kernel.shift_invariant and outputs.shape[1] == prompts.shape[1]
+    if not one_space or kernel.known_bandwidth is None:
         return 0.0
     x, t = (np.asarray(array, np.float64) for array in (outputs, prompts))
     x, t = x - x.mean(axis=0), t - t.mean(axis=0)

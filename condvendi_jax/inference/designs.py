@@ -42,9 +42,8 @@ class Rows(NamedTuple):
         model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
         draws = [pairs.draws for pairs in every]
         answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
-        exact = every[0].kernels[-1].compares_equality
         rows = np.concatenate(prompts), np.concatenate(draws), model
-        single = single_answers(*rows, exact=exact)
+        single = single_answers(*rows, exact=every[0].kernels[-1].compares_equality)
         counted = np.array(answers) > (0 if single is None else 1.5)
         by_name = (dict(zip(models, part, strict=True)) for part in (prompts, counted))
         return cls(models, *by_name)

@@ -9,7 +9,6 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.result import Result
 from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams import to_host
 from condvendi_jax.spectra import order_two
 from condvendi_jax.statistics import intervals
 
@@ -84,7 +83,7 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     subsets = ((1,), (0, 1), (1, 1), (0, 1, 1), (0, 0, 1, 1)) if pairs.paired else ((0,), (0, 0))
     tiles = dataclasses.replace(order_two.tiles_of(pairs), subsets=subsets)
     sums = pairwise.squares_of_others(tiles)
-    means = pairs.n / (pairs.n - 1) * to_host(sums).astype(np.float64)
+    means = pairs.n / (pairs.n - 1) * order_two.to_float64(sums)
     if not pairs.paired:
         means = np.array([1, means[0], 1, *means])
     if not means[0]:

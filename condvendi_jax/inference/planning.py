@@ -142,11 +142,10 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
     score = "conditional" if next(iter(evaluations.values())).paired else "vendi"
     apart = [m for m in names if evaluations[m].order(2).saturated.get(score) == "largest"]
     if apart:
-        raise ValueError(
-            f"pilot: nearly all outputs{apart[0] and f' of {listed(apart)}'} count as different, "
-            "so that it does not tell how many there are; expected some that agree: give more "
-            "answers to each prompt, a wider bandwidth of a Gaussian kernel, or other models."
-        )
+        outputs = f"nearly all outputs{apart[0] and f' of {listed(apart)}'} count as different"
+        expected = "so that it does not tell how many there are; expected some that agree"
+        cure = "give more answers to each prompt, a wider bandwidth of a Gaussian kernel"
+        raise ValueError(f"pilot: {outputs}, {expected}: {cure}, or other models.")
     rows_match = several and pilot.matched != "none"
     two = names * 2 if len(names) == 1 else names
     spreads = {
@@ -163,9 +162,9 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     score = "conditional" if points[0].paired else "vendi"
     similarities = [getattr(population.similarities, score) for population in two]
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
-    matched = several
     repeated = all(population.repeated for population in two)
     drawn = all(pairs.kernels[-1].compares_equality and pairs.batches is None for pairs in points)
+    matched = several and (rows_match or (repeated and drawn))
     if repeated and drawn:
         maybe = [components_of(model.answers, model.inside) for model in two]
         of_models = [parts for parts in maybe if parts is not None]
@@ -186,7 +185,6 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
         influences = [getattr(population.influences, score)[0] for population in two]
         values = [dict(enumerate(vector * math.sqrt(vector.size))) for vector in influences]
         answers = points[0].total / influences[0].size if repeated else 1.0
-        matched = several and rows_match
     shared = [key for key in values[0] if matched and key in values[1]]
     parts = [np.array([*model.values()]) for model in values]
     if len(shared) >= FEWEST_TESTED:

@@ -324,8 +324,7 @@ class Curve(NamedTuple):
         both = zip(self.errors, sampled.errors, strict=True)
         errors = [some._replace(conditional=whole.conditional) for whole, some in both]
         given = np.array([[score == "conditional"] for score in PerScore._fields])
-        ends = zip(self.limits, sampled.limits, strict=True)
-        limits = saturation.Nearly(*(np.where(given, *end) for end in ends))
+        limits = saturation.Nearly(*map(np.where, [given] * 2, self.limits, sampled.limits))
         return Curve(errors, limits, self.reason or sampled.reason)
 
     def saturated(self, score: str) -> np.ndarray:

@@ -22,7 +22,6 @@ from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import components, shrinkage
 from condvendi_jax.statistics.reasons import Reason
-from condvendi_jax.statistics.shrinkage import PromptSpread
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
 
@@ -188,7 +187,7 @@ def tabulate(
 
 def _by_prompt(
     pairs: Pairs, membership: np.ndarray, entropy: Entropy
-) -> tuple[list[np.ndarray], PromptSpread | None, Reason | None]:
+) -> tuple[list[np.ndarray], shrinkage.PromptSpread | None, Reason | None]:
     """The columns of `PromptScore` after the first row, `[p]` each, the spread, or why not."""
     near, shares = pairs.gathered(), pairs.shares
     counted = np.flatnonzero(shares > 0)

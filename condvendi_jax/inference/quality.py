@@ -51,8 +51,7 @@ class Asked(NamedTuple):
             with checks.naming(name):
                 if isinstance(numbers, (list, tuple)):
                     numbers = [math.nan if value is None else value for value in numbers]
-                signed: Any = {"name": "quality", "signed": True}
-                values[name] = checks.check_weights(numbers, pairs.n, **signed)
+                values[name] = checks.check_weights(numbers, pairs.n, name="quality", signed=True)
             sizes = np.bincount(pairs.prompt_kinds[1])
             most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))
             if not (pairs.paired and memory.fits(int(sizes.max()), pairs.dtype)):

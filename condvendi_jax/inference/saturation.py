@@ -86,11 +86,8 @@ def of_entropies(terms: Any, largest: Any) -> Nearly:
 def limits_of(
     decomposition: Decomposition, population: Any, *, paired: bool, largest: float
 ) -> dict[str, Limit]:
-    """By name, the limits that scores of one model are near: of a `Population`, of its rows.
-
-    None of truncated scores, whose limit says nothing of pairs of rows.
-    """
-    if decomposition.truncation is not None:
+    """By name, the limits that scores of one model are near: of a `Population`, of its rows."""
+    if decomposition.truncation is not None:  # Its limit says nothing of pairs of rows.
         return {}
     terms = decomposition.entropies[: 3 if paired else 1]
     limits = population.limits if population else of_entropies(terms, largest)

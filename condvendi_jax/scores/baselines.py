@@ -73,11 +73,10 @@ def pointwise_mutual_information(
         ridge = checks.check_number(ridge, name="ridge", above=0, expected=words)
     size, d_x, d_t = len(reference[0]), x.shape[1], t.shape[1]
     if ridge is None and size <= d_x + d_t:
-        raise ValueError(
-            f"A Gaussian of pairs in {d_x} + {d_t} = {d_x + d_t} dimensions needs more than "
-            f"{d_x + d_t} reference pairs, received {size}: give more references, embed in fewer "
-            "dimensions, or pass a ridge."
-        )
+        d = d_x + d_t
+        needed = f"{d_x} + {d_t} = {d} dimensions needs more than {d} reference pairs"
+        cure = "give more references, embed in fewer dimensions, or pass a ridge."
+        raise ValueError(f"A Gaussian of pairs in {needed}, received {size}: {cure}")
     fit = _fit(*reference, ridge or 0.0)
     if checks.is_concrete(fit):
         _check_regular(fit)
