@@ -290,9 +290,7 @@ class TiledGram(OfPoints):
         layout = layout or layout_of(points)
         return cls((factor_of(kernel, points, layout),), layout=layout)
 
-    @property
-    def _rows(self) -> jax.Array:
-        return jax.tree.leaves(self.factors[0].points)[0]
+    _rows = property(lambda self: jax.tree.leaves(self.factors[0].points)[0])
 
     def squared_frobenius_norm(self) -> jax.Array:
         return sums.squared_norms(self.tiles)[0]
@@ -352,9 +350,7 @@ class FeatureGram(OfPoints):
         values = eigenvalues.spectrum(self.covariance())
         return namespace(values).pad(values, (0, self.n - values.shape[0]))
 
-    @property
-    def rank_bound(self) -> int:
-        return min(self.n, self.features.shape[1])
+    rank_bound = property(lambda self: min(self.n, self.features.shape[1]))
 
 
 @jax.tree_util.register_dataclass

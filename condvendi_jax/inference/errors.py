@@ -353,8 +353,7 @@ def delete_groups(
     The scores without each group of rows are computed in turn, each after a call of `progress`;
     `reason` is why, in words.
     """
-    whole, shares = computation.score(pairs, entropy, method), pairs.shares
-    parts = []
+    whole, shares, parts = computation.score(pairs, entropy, method), pairs.shares, []
     for group in range(groups.count):
         progress(f"errors of order {entropy.order:g}: {group} of {groups.count} groups done")
         kept = groups.membership != group
