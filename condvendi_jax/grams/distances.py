@@ -10,7 +10,8 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax.data.kernels import Gaussian, Kernel
-from condvendi_jax.grams.fold import Block, Parts, Tiles, fold_pairs, geometries_of
+from condvendi_jax.grams import fold
+from condvendi_jax.grams.fold import Block, Tiles, geometries_of
 
 _AT_ONCE = 1 << 24  # Distances that are held at once.
 _PAIRS_AT_ONCE = 1 << 12  # Pairs of rows, with all their coordinates.
@@ -31,42 +32,33 @@ def sums_by_distance(
 
         sum over j in b of w_j,    sum over j in b of w_j k_X(i, j)^2
 
-    for every bin b of distances, `[bins, rows]` each, in one pass.
+    for every bin b of distances, `[bins, rows]` each, in one pass. Weights and labels are as
+    placed; rows of one label, -1 excepted, are no pair.
 
     Args:
       tiles: outputs, and prompts under a kernel whose geometry is that of distances.
       edges: the lower and upper ends of the bins as geometries, `[2, bins]`.
-      weights: of the rows, as placed.
-      labels: rows of one label, -1 excepted, are no pair, as placed.
     """
 
-    def local(tiles: Tiles, weights: jax.Array, labels: jax.Array) -> jax.Array:
-        block, size = tiles.block((weights, labels))
+    def tile(tiles: Tiles, rows: Block, columns: Block, diagonal: bool) -> Any:
+        outputs, prompts = geometries_of(tiles.kernels, rows.points, columns.points)
+        squares = jnp.square(tiles.kernels[0].profile(outputs))
+        (w_rows, l_rows), (w_columns, l_columns) = rows.beside, columns.beside
+        counted = (l_rows[:, None] != l_columns[None]) | (l_rows[:, None] < 0)
+        if diagonal:
+            counted &= ~jnp.eye(l_rows.size, dtype=bool)
+        prompts = jnp.where(counted, prompts, -2)  # Below all edges.
 
-        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            outputs, prompts = geometries_of(tiles.kernels, rows.points, columns.points)
-            squares = jnp.square(tiles.kernels[0].profile(outputs))
-            (w_rows, l_rows), (w_columns, l_columns) = rows.beside, columns.beside
-            counted = (l_rows[:, None] != l_columns[None]) | (l_rows[:, None] < 0)
-            if diagonal:
-                counted &= ~jnp.eye(size, dtype=bool)
-            prompts = jnp.where(counted, prompts, -2)  # Below all edges.
+        def of_bin(ends: jax.Array) -> tuple[jax.Array, jax.Array]:
+            inside = (prompts > ends[0]) & (prompts <= ends[1])
+            ones, kept = inside.astype(squares.dtype), jnp.where(inside, squares, 0)
+            to_rows = [part @ w_columns for part in (ones, kept)]
+            to_columns = [w_rows @ part for part in (ones, kept)]
+            return jnp.stack(to_rows, -1), jnp.stack(to_columns, -1)
 
-            def of_bin(ends: jax.Array) -> tuple[jax.Array, jax.Array]:
-                inside = (prompts > ends[0]) & (prompts <= ends[1])
-                ones, kept = inside.astype(squares.dtype), jnp.where(inside, squares, 0)
-                to_rows = [part @ w_columns for part in (ones, kept)]
-                to_columns = [w_rows @ part for part in (ones, kept)]
-                return jnp.stack(to_rows, -1), jnp.stack(to_columns, -1)
+        return [jnp.moveaxis(part, 0, 1) for part in lax.map(of_bin, edges.T)]
 
-            to_rows, to_columns = lax.map(of_bin, edges.T)
-            to_rows, to_columns = (jnp.moveaxis(p, 0, 1) for p in (to_rows, to_columns))
-            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
-
-        _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
-        return jnp.where(block.inside[:, None, None] > 0, sums, 0)[: tiles.factors[0].n]
-
-    sums = tiles.on_devices(local, weights, labels)
+    sums = fold.sums_by_row(tiles, tile, weights, labels)
     return sums[..., 0].T, sums[..., 1].T
 
 
@@ -102,10 +94,8 @@ def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np
 
 @jax.jit
 def _squares(kernel: Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
-    def square(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return jnp.square(kernel(*pair))
-
-    return lax.map(square, (left, right), batch_size=min(left.shape[0], _PAIRS_AT_ONCE))
+    at_once = min(left.shape[0], _PAIRS_AT_ONCE)
+    return jnp.square(lax.map(lambda pair: kernel(*pair), (left, right), batch_size=at_once))
 
 
 def squares_of_pairs(kernel: Kernel, left: Any, right: Any) -> np.ndarray:

@@ -176,10 +176,8 @@ def fold_pairs(
     first = jax.eval_shape(lambda block: cut(block, 0, size), block)
     parts = jax.eval_shape(functools.partial(tile, diagonal=False), first, first)
     shared = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), parts.shared)
-    go, stay = jax.tree.map(
-        lambda leaf: jnp.zeros((count * size, *leaf.shape[1:]), leaf.dtype),
-        (parts.rows, parts.columns),
-    )
+    of_points = parts.rows, parts.columns
+    go, stay = jax.tree.map(lambda p: jnp.zeros((count * size, *p.shape[1:]), p.dtype), of_points)
 
     def add(sums: tuple[Any, ...], added: tuple[Any, ...], index: Any = 0) -> tuple[Any, ...]:
         """Adds arrays, where there are any, from row `index * size` on."""
@@ -188,10 +186,8 @@ def fold_pairs(
             summed = lax.dynamic_slice_in_dim(leaf, index * size, len(block)) + block
             return lax.dynamic_update_slice_in_dim(leaf, summed, index * size, axis=0)
 
-        return tuple(
-            whole if part is None else jax.tree.map(add_leaf, whole, part)
-            for whole, part in zip(sums, added, strict=True)
-        )
+        both = zip(sums, added, strict=True)
+        return tuple(s if part is None else jax.tree.map(add_leaf, s, part) for s, part in both)
 
     def meet(other: Any, i: Any, j: Any, carry: Any, *, diagonal: bool = False) -> Any:
         """Adds a tile of rows of another block, or this, and columns of this."""
@@ -236,6 +232,29 @@ def fold_pairs(
         rows = (jnp.where(first, 0, count // 2), count)
     shared, go, stay = visit(other, rows, columns, carry)
     return shared, add(stay, shift(layout, go, -last))
+
+
+def sums_by_row(tiles: Tiles, tile: Callable[..., Any], *beside: Any, matrices: int = 1) -> Any:
+    """The sums over all tiles for every row, a tree `[rows, ...]`, zero in the padding.
+
+    `tile(tiles, rows, columns, diagonal)`, of two `Block`s, returns those of its rows and columns.
+    """
+
+    def local(tiles: Tiles, *beside: Any) -> Any:
+        block, size = tiles.block(beside, matrices)
+
+        def parts(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
+            to_rows, to_columns = tile(tiles, rows, columns, diagonal)
+            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+
+        def inside(leaf: jax.Array) -> jax.Array:
+            there = block.inside.reshape(-1, *(1,) * (leaf.ndim - 1)) > 0
+            return jnp.where(there, leaf, 0)[: tiles.factors[0].n]
+
+        _, (sums,) = fold_pairs(tiles.layout, size, block, parts)
+        return jax.tree.map(inside, sums)
+
+    return tiles.on_devices(local, *beside)
 
 
 def shift(layout: Layout, tree: Any, distance: int) -> Any:

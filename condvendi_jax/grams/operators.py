@@ -68,10 +68,7 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """Sums of squares along the rows of K / n - L R^T, `[rows]`, entry by entry.
-
-        L and R are `[n, m]` as placed, L R^T symmetric.
-        """
+        """Row sums of squares of K / n - L R^T, `[rows]`, L and R `[n, m]` as placed, symmetric."""
 
     @abc.abstractmethod
     def scaled(self, weights: jax.Array) -> Operator:
@@ -120,10 +117,8 @@ class Gram(Operator):
             checked = checks.check_weights(shares, self.n, name="shares")
             total = float(np.sum(checked, dtype=np.float64))
             if abs(total - 1) > _TOLERANCE:
-                raise ValueError(
-                    f"shares: expected numbers of sum one, received a sum of {total:.6g}: divide "
-                    "them by it."
-                )
+                received = f"received a sum of {total:.6g}: divide them by it."
+                raise ValueError(f"shares: expected numbers of sum one, {received}")
         xp = namespace(self._rows)
         return self.scaled(square_roots(xp.asarray(shares, self.dtype)))
 
@@ -143,13 +138,11 @@ class Gram(Operator):
         if not isinstance(other, Gram):
             return NotImplemented
         if self.n != other.n:
-            raise ValueError(
-                f"Gram: expected the same number of points, received {self.n} and {other.n}."
-            )
+            received = f"received {self.n} and {other.n}."
+            raise ValueError(f"Gram: expected the same number of points, {received}")
         if self.layout != other.layout:
-            raise ValueError(
-                f"Gram: expected another of layout {self.layout}, received {other.layout}."
-            )
+            received = f"received {other.layout}."
+            raise ValueError(f"Gram: expected another of layout {self.layout}, {received}")
         if isinstance(self, OfPoints) and isinstance(other, OfPoints):
             return TiledGram(self.factors + other.factors, layout=self.layout)
         return DenseGram(_matrix(self) * _matrix(other), layout=self.layout)
@@ -181,9 +174,7 @@ class Dense(Operator):
     #: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
     matrix: jax.Array
 
-    @property
-    def _rows(self) -> jax.Array:
-        return self.matrix
+    _rows = property(lambda self: self.matrix)
 
     def squared_frobenius_norm(self) -> jax.Array:
         return jnp.sum(jnp.sum(jnp.square(self.matrix), axis=1) / self.n) / self.n
@@ -210,7 +201,6 @@ class Dense(Operator):
         return eigenvalues.spectrum(self.dense().matrix / self.n)
 
     def dense(self) -> Dense:
-        """The n x n array on one device or on every device."""
         if self.layout is None:
             return self
         memory.check(self.n, self.dtype)
@@ -245,7 +235,6 @@ class OfPoints(Gram):
 
     @property
     def tiles(self) -> Tiles:
-        """The product of all factors."""
         return Tiles(self.factors, (tuple(range(len(self.factors))),), self.layout)
 
     def row_squares_beside(
@@ -287,11 +276,7 @@ def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class TiledGram(OfPoints):
-    """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices.
-
-    Args:
-      factors: the factors of the product, whose points lie as `layout` says.
-    """
+    """A Gram evaluated tile by tile at any n: O(tile^2 + n d) memory, n d / P on P devices."""
 
     factors: tuple[Factor, ...]
 
@@ -305,9 +290,7 @@ class TiledGram(OfPoints):
         layout = layout or layout_of(points)
         return cls((factor_of(kernel, points, layout),), layout=layout)
 
-    @property
-    def _rows(self) -> jax.Array:
-        return jax.tree.leaves(self.factors[0].points)[0]
+    _rows = property(lambda self: jax.tree.leaves(self.factors[0].points)[0])
 
     def squared_frobenius_norm(self) -> jax.Array:
         return sums.squared_norms(self.tiles)[0]
@@ -320,7 +303,6 @@ class TiledGram(OfPoints):
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
     def store(self) -> DenseGram:
-        """K as an array, written tile by tile: nothing else of its size is made."""
         return DenseGram(sums.assemble(self.tiles), layout=self.layout)
 
 
@@ -337,9 +319,7 @@ class FeatureGram(OfPoints):
 
     features: jax.Array  # Of unit norm, zero in the padding.
 
-    @property
-    def _rows(self) -> jax.Array:
-        return self.features
+    _rows = property(lambda self: self.features)
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -355,9 +335,8 @@ class FeatureGram(OfPoints):
         return eigenvalues.squared_norm(self.covariance())
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        return eigenvalues.squared_norm(
-            eigenvalues.matmul(self.features.T, self.features * shares[:, None])
-        )
+        weighted = self.features * shares[:, None]
+        return eigenvalues.squared_norm(eigenvalues.matmul(self.features.T, weighted))
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """Z (Z^T v) / n."""
@@ -371,9 +350,7 @@ class FeatureGram(OfPoints):
         values = eigenvalues.spectrum(self.covariance())
         return namespace(values).pad(values, (0, self.n - values.shape[0]))
 
-    @property
-    def rank_bound(self) -> int:
-        return min(self.n, self.features.shape[1])
+    rank_bound = property(lambda self: min(self.n, self.features.shape[1]))
 
 
 @jax.tree_util.register_dataclass
@@ -384,13 +361,9 @@ class WeightedGram(Operator):
     gram: OfPoints
     weights: jax.Array
 
-    @property
-    def _rows(self) -> jax.Array:
-        return self.weights
+    _rows = property(lambda self: self.weights)
 
-    @property
-    def rank_bound(self) -> int:
-        return self.gram.rank_bound
+    rank_bound = property(lambda self: self.gram.rank_bound)
 
     def squared_frobenius_norm(self) -> jax.Array:
         """sum_ij w_i^2 (K_ij / n)^2 w_j^2."""
@@ -427,34 +400,23 @@ class WeightedGram(Operator):
 # Several operators in one pass, and the representation that suits the points
 
 
-class SharedTiles(NamedTuple):
-    """Grams that share factors, as pairs do with outputs and prompts."""
+class Together(NamedTuple):
+    """Operators that are multiplied together: each apart, unless Grams share factors."""
 
-    tiles: Tiles
-
-    def squared_frobenius_norms(self) -> jax.Array:
-        """||K / n||_F^2 of every Gram."""
-        return sums.squared_norms(self.tiles)
-
-    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """(K / n) V of every Gram, with a V, `[n, m]` as placed, for each."""
-        return sums.matvecs(self.tiles, vectors)
-
-
-class Apart(NamedTuple):
-    """Operators that share nothing, with the methods of `SharedTiles`."""
-
-    operators: tuple[Operator, ...]
+    apart: tuple[Operator, ...]
+    tiles: Tiles | None = None  # In place of the operators, as pairs share outputs and prompts.
 
     def squared_frobenius_norms(self) -> jax.Array:
-        return jnp.stack([gram.squared_frobenius_norm() for gram in self.operators])
+        """||K / n||_F^2 of every operator."""
+        if self.tiles is not None:
+            return sums.squared_norms(self.tiles)
+        return jnp.stack([gram.squared_frobenius_norm() for gram in self.apart])
 
     def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(gram.matvec(v) for gram, v in zip(self.operators, vectors, strict=True))
-
-
-#: Several operators that are multiplied together.
-Together = SharedTiles | Apart
+        """(K / n) V of every operator, with a V, `[n, m]` as placed, for each."""
+        if self.tiles is not None:
+            return sums.matvecs(self.tiles, vectors)
+        return tuple(gram.matvec(v) for gram, v in zip(self.apart, vectors, strict=True))
 
 
 def together(grams: Sequence[Operator]) -> Together:
@@ -464,10 +426,10 @@ def together(grams: Sequence[Operator]) -> Together:
     known = {id(factor): factor for factor in factors}
     one_layout = len({gram.layout for gram in tiled}) == 1
     if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
-        return Apart(tuple(grams))
+        return Together(tuple(grams))
     order = list(known)
     subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
-    return SharedTiles(Tiles(tuple(known.values()), subsets, tiled[0].layout))
+    return Together((), Tiles(tuple(known.values()), subsets, tiled[0].layout))
 
 
 def gram(kernel: Kernel, points: ArrayLike) -> Gram:
@@ -539,9 +501,6 @@ def _merged(kernel: Kernel, points: Any) -> FeatureGram | None:
 
 @functools.partial(compiled_elsewhere, static_argnums=1)
 def grams_of(points: Pairs, dense_up_to: int = _DENSE_UP_TO) -> tuple[Gram, ...]:
-    """The Gram of the outputs and, where there are any, of the prompts, without weights.
-
-    Of NumPy where the points are on the host.
-    """
+    """The Gram of the outputs and of any prompts, unweighted; of NumPy for points on the host."""
     how: Any = {"layout": points.layout, "dense_up_to": dense_up_to}
     return tuple(map(functools.partial(represent, **how), points.kernels, points.arrays))

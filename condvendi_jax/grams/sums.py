@@ -43,9 +43,8 @@ def _weighted_sums(
     products = squared_products(subsets, kernels, geometries, counted)
 
     def contracted(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
-        return jnp.stack(
-            [lax.dot_general(weights, p, _CONTRACT_ROWS, precision=PRECISION) for p in products]
-        )
+        product = functools.partial(lax.dot_general, precision=PRECISION)
+        return jnp.stack([product(weights, p, _CONTRACT_ROWS) for p in products])
 
     def summed(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
         return jnp.sum(jnp.stack(products) * weights[None], axis=1)[:, None]
@@ -115,27 +114,20 @@ def row_norms(tiles: Tiles, *, weights: jax.Array | None = None) -> jax.Array:
     padding, not divided by n, and not differentiable in reverse mode.
     """
 
-    def local(tiles: Tiles, weights: jax.Array) -> jax.Array:
-        block, size = tiles.block(weights)
+    def tile(tiles: Tiles, rows: Block, columns: Block, diagonal: bool) -> tuple[Any, Any]:
+        def summed(kernels: Any, geometries: Any, along: Any, down: Any) -> tuple[Any, Any]:
+            counted = ~jnp.eye(along.size, dtype=bool) if diagonal else None
+            products = squared_products(tiles.subsets, kernels, geometries, counted)
+            to_rows = [jnp.sum(p * along[None, :], axis=1) for p in products]
+            to_columns = [jnp.sum(p * down[:, None], axis=0) for p in products]
+            return jnp.stack(to_rows, axis=-1), jnp.stack(to_columns, axis=-1)
 
-        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            def summed(kernels: Any, geometries: Any, along: Any, down: Any) -> tuple[Any, Any]:
-                counted = ~jnp.eye(size, dtype=bool) if diagonal else None
-                products = squared_products(tiles.subsets, kernels, geometries, counted)
-                to_rows = [jnp.sum(p * along[None, :], axis=1) for p in products]
-                to_columns = [jnp.sum(p * down[:, None], axis=0) for p in products]
-                return jnp.stack(to_rows, axis=-1), jnp.stack(to_columns, axis=-1)
+        geometries = geometries_of(tiles.kernels, rows.points, columns.points)
+        # As `_arrivals`: a vmap over kernels takes one after the other.
+        summed = jax.custom_batching.sequential_vmap(summed)
+        return summed(tiles.kernels, geometries, *columns.beside, *rows.beside)
 
-            geometries = geometries_of(tiles.kernels, rows.points, columns.points)
-            # As `_arrivals`: a vmap over kernels takes one after the other.
-            summed = jax.custom_batching.sequential_vmap(summed)
-            sums = summed(tiles.kernels, geometries, columns.beside, rows.beside)
-            return Parts(None, (sums[0],), (None if diagonal else sums[1],))
-
-        _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
-        return jnp.where(block.inside[:, None] > 0, sums, 0)[: tiles.factors[0].n]
-
-    return tiles.on_devices(local, _ones_unless(weights, tiles)).T
+    return fold.sums_by_row(tiles, tile, _ones_unless(weights, tiles)).T
 
 
 def row_squares(tiles: Tiles, row: jax.Array) -> jax.Array:
@@ -242,21 +234,13 @@ def matvecs(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ..
         product = lax.dot_general(of_rows, tile, _CONTRACT_ROWS, precision=PRECISION)
         return lax.optimization_barrier(product).T
 
-    def local(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        block, size = tiles.block(vectors, len(tiles.subsets))
+    def tile(tiles: Tiles, rows: Block, columns: Block, diagonal: bool) -> tuple[Any, Any]:
+        values = tiles.values(rows.points, columns.points, diagonal)
+        down = None if diagonal else tuple(map(to_columns, values, rows.beside))
+        return tuple(map(product, values, columns.beside)), down
 
-        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            values = tiles.values(rows.points, columns.points, diagonal)
-            row_parts = tuple(map(product, values, columns.beside))
-            column_parts = None if diagonal else tuple(map(to_columns, values, rows.beside))
-            return Parts(None, (row_parts,), (column_parts,))
-
-        _, (images,) = fold_pairs(tiles.layout, size, block, tile)
-        rows = tiles.factors[0].n
-        inside = block.inside[:rows, None] > 0
-        return tuple(jnp.where(inside, image[:rows], 0) / tiles.n for image in images)
-
-    return tiles.on_devices(local, vectors)
+    images = fold.sums_by_row(tiles, tile, *vectors, matrices=len(tiles.subsets))
+    return tuple(image / tiles.n for image in images)
 
 
 @jax.jit
@@ -270,21 +254,14 @@ def row_squares_beside(
     difference of norms loses. w is `scale`, `[rows]`, or ones.
     """
 
-    def local(tiles: Tiles, *beside: Any) -> jax.Array:
-        block, size = tiles.block(beside)
+    def tile(tiles: Tiles, rows: Block, columns: Block, diagonal: bool) -> tuple[Any, Any]:
+        (left, _, scale_i), (_, right, scale_j) = rows.beside, columns.beside
+        weights = scale_i[:, None] * scale_j[None, :] / tiles.n
+        (values,) = tiles.values(rows.points, columns.points, diagonal)
+        squares = jnp.square(values * weights - inner_products(left, right))
+        return jnp.sum(squares, axis=1), jnp.sum(squares, axis=0)
 
-        def tile(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
-            (left, _, scale_i), (_, right, scale_j) = rows.beside, columns.beside
-            weights = scale_i[:, None] * scale_j[None, :] / tiles.n
-            (values,) = tiles.values(rows.points, columns.points, diagonal)
-            squares = jnp.square(values * weights - inner_products(left, right))
-            to_rows, to_columns = (jnp.sum(squares, axis=k) for k in (1, 0))
-            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
-
-        _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
-        return sums[: tiles.factors[0].n]
-
-    return tiles.on_devices(local, left, right, _ones_unless(scale, tiles))
+    return fold.sums_by_row(tiles, tile, left, right, _ones_unless(scale, tiles))
 
 
 def _over_tiles(

@@ -15,16 +15,12 @@ import numpy as np
 from condvendi_jax.base.devices import placed, to_host
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.grams import distances
-from condvendi_jax.grams.fold import Tiles
-from condvendi_jax.grams.operators import factor_of
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.errors import Units
-from condvendi_jax.inference.population import Population
 from condvendi_jax.results.evaluation import ScoredOrder
 from condvendi_jax.results.one_prompt import Curve, OnePrompt, State
 from condvendi_jax.spectra import order_two
 from condvendi_jax.statistics import asked_once as statistics
-from condvendi_jax.statistics.asked_once import Bins, Mean
 from condvendi_jax.statistics.influences import Error
 
 _ROWS_OF_EDGES = 256  # Whose distances to all others place the bins.
@@ -37,10 +33,7 @@ _APART = "no two answers to a prompt count as the same; take a wider output band
 def of_models(
     models: Mapping[str, Pairs], orders: Sequence[Mapping[str, ScoredOrder]], units: Units | None
 ) -> dict[str, OnePrompt]:
-    """What is known of the outputs of each model to one prompt, if order 2 was computed.
-
-    Prompts that repeat are used where there are any; the others are asked once.
-    """
+    """What is known of the outputs of each model to one prompt, if order 2 was computed."""
     known, ends = dict[str, OnePrompt](), None
     scored = next((order for order in orders if all(s.population for s in order.values())), {})
     for name, of_order in scored.items():
@@ -57,7 +50,7 @@ def of_models(
     return known
 
 
-def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
+def _of_repeated(pairs: Pairs, population: populations.Population, units: Any) -> OnePrompt:
     """Of prompts that were asked several times; or of one, to which all outputs are."""
     borrowed, total = None, population.values.vendi
     if pairs.prompt_kinds[0] > 1 and not pairs.kernels[1].compares_equality:
@@ -65,20 +58,17 @@ def _of_repeated(pairs: Pairs, population: Population, units: Any) -> OnePrompt:
         near, pairs = pairs, pairs.gathered().exactly(numbers)
         population = populations.of_pairs(pairs, units)
         borrowed = _borrowed(near.gathered(), population)
-    value, (low, high) = population.values.conditional, (math.nan, math.nan)
-    if population.intervals is not None:
-        low, high = map(float, population.intervals.conditional)
-    kind, left_out = population.answers.kind, population.answers.left_out
+    kind, value = population.answers.kind, population.values.conditional
     prompts = 1 if kind is None else int(kind.max()) + 1
-    state: State = "known" if math.isfinite(value) else "cannot be told"
-    reason = None if state == "known" else _APART
-    if state != "known":
-        value = low = high = math.nan
-    numbers = value, low, high, math.nan, total
-    return OnePrompt(state, *numbers, prompts, True, left_out, borrowed, reason)
+    rest = total, prompts, True, population.answers.left_out, borrowed
+    if not math.isfinite(value):
+        return OnePrompt("cannot be told", math.nan, math.nan, math.nan, math.nan, *rest, _APART)
+    ends = population.intervals.conditional if population.intervals else (math.nan, math.nan)
+    low, high = map(float, ends)
+    return OnePrompt("known", value, low, high, math.nan, *rest)
 
 
-def _borrowed(pairs: Pairs, exact: Population) -> float | None:
+def _borrowed(pairs: Pairs, exact: populations.Population) -> float | None:
     """The share of Conditional-RKE, over pairs of different prompts, that is not of one prompt.
 
     By the identity (docs/proofs.md) one over it is the mean similarity within prompts less half a
@@ -108,11 +98,9 @@ def at_one_distance(
     some model has no pair of prompts that are so close.
     """
     curves = {name: one.curve for name, one in known.items() if one.curve}
-    if len(curves) < max(len(known), 1):
-        return math.nan, {}
     within = {float(curve.ends[0]) for curve in curves.values()}
     some = all(curve.similarity.pairs[0] > 0 for curve in curves.values())
-    if not some or len(within) > 1 or math.inf in within:
+    if len(curves) < len(known) or not some or len(within) != 1 or math.inf in within:
         return math.nan, {}
     errors = {}
     for name, curve in curves.items():
@@ -121,8 +109,8 @@ def at_one_distance(
         if units is not None:
             groups = units.of_models[name]
             changes, label = np.bincount(groups.membership, changes, groups.count), groups.units
-            n = np.unique(groups.membership).size
-        ends = statistics.ends_of(Mean(value, changes), np.full(n, 1 / n))
+            n = groups.present
+        ends = statistics.ends_of(statistics.Mean(value, changes), np.full(n, 1 / n))
         influences = changes[None] * math.sqrt(changes.size * n / max(n - 1, 1))
         errors[name] = Error(value, influences, label, n - 1, ends=ends).inverted()
     return within.pop(), errors
@@ -197,25 +185,20 @@ def _ends(few: np.ndarray, n: int) -> np.ndarray:
 
 def _bins(
     pairs: Pairs, prompts: jnp.ndarray, ends: np.ndarray, shares: np.ndarray, labels: np.ndarray
-) -> tuple[Bins, Mean]:
+) -> tuple[statistics.Bins, statistics.Mean]:
     """The mean similarity of outputs in each bin of distances, and everywhere, in one pass."""
     kernel, unit = distances.distance_kernel(prompts)
-    factors = [
-        factor_of(kernel, array, pairs.layout)
-        for kernel, array in zip((pairs.kernels[0], kernel), pairs.arrays, strict=True)
-    ]
+    tiles = order_two.tiles_of(pairs.under((pairs.kernels[0], kernel)))
     edges = np.stack([np.append(-1.0, ends[:-1] ** 2 / unit), ends**2 / unit])
     beside = jnp.asarray(shares, pairs.dtype), jnp.asarray(labels)
     if pairs.layout is not None:
         beside = tuple(pairs.layout.place(part[:, None])[:, 0] for part in beside)
-    sums = distances.sums_by_distance(
-        Tiles(tuple(factors), ((0,),), pairs.layout), jnp.asarray(edges, pairs.dtype), *beside
-    )
+    sums = distances.sums_by_distance(tiles, jnp.asarray(edges, pairs.dtype), *beside)
     weights, similar = (np.asarray(to_host(part.T), np.float64)[: pairs.n].T for part in sums)
     whole, alike = (of_bins.sum(axis=0, keepdims=True) for of_bins in (weights, similar))
     everywhere = statistics.in_bins(whole, alike, shares, _LEVEL)
     bins = statistics.in_bins(weights, similar, shares, _LEVEL)
-    return bins, Mean(float(everywhere.values[0]), everywhere.changes[0])
+    return bins, statistics.Mean(float(everywhere.values[0]), everywhere.changes[0])
 
 
 def _slope(pairs: Pairs) -> float:
@@ -224,9 +207,8 @@ def _slope(pairs: Pairs) -> float:
     Outputs may be moved by any function of their prompts: those to one prompt move together.
     """
     kernel, (outputs, prompts) = pairs.kernels[0], pairs.arrays
-    if not kernel.shift_invariant or kernel.known_bandwidth is None:
-        return 0.0
-    if outputs.shape[1] != prompts.shape[1]:
+    one_space = kernel.shift_invariant and outputs.shape[1] == prompts.shape[1]
+    if not one_space or kernel.known_bandwidth is None:
         return 0.0
     x, t = (np.asarray(array, np.float64) for array in (outputs, prompts))
     x, t = x - x.mean(axis=0), t - t.mean(axis=0)

@@ -95,9 +95,8 @@ def between_models(
         raise ValueError(f"models: expected at least two, received {[*pairs]}.")
     fewest, chosen = min(rows.n for rows in pairs.values()), None
     if plan.errors and fewest < FEWEST_ROWS:
-        checks.warn(
-            f"standard errors need at least three outputs of each model: they are NaN for {fewest}."
-        )
+        least = "at least three outputs of each model"
+        checks.warn(f"standard errors need {least}: they are NaN for {fewest}.")
     elif plan.errors:
         chosen = _groups(pairs, plan)
     progress("between models")
@@ -173,10 +172,9 @@ class Pooled:
     def __init__(self, pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None):
         first, *_ = models = list(pairs.values())
         if not first.across_models:
-            raise ValueError(
-                "models: expected similarities of outputs of different models, received those of "
-                "each model alone; give matrices of all, and divide them by cv.Similarities.split."
-            )
+            received = "received those of each model alone; give matrices of all, and divide them"
+            expected = f"expected similarities of outputs of different models, {received}"
+            raise ValueError(f"models: {expected} by cv.Similarities.split.")
         self.models = models
         self.prompt = np.concatenate(prompts_by_model(models)[1])
         self.model = np.repeat(np.arange(len(models)), [rows.n for rows in models])
@@ -332,10 +330,7 @@ class _Multiplier(Kernel):
 def _sums_by_block(
     kernels: tuple[Kernel, ...], blocks: Any, width: int, terms: tuple[str, ...]
 ) -> jax.Array:
-    """Sums over rows i < j of each block of both weights times k(i, j)^2, by their columns.
-
-    `[blocks, terms, width, width]`.
-    """
+    """Sums over i < j of weights times k(i, j)^2 by columns, `[blocks, terms, width, width]`."""
 
     def compute(block: Any) -> jax.Array:
         arrays, weights, column, multipliers = block

@@ -7,6 +7,7 @@ its error is the root mean square of the differences of the influences of each g
 import dataclasses
 import itertools
 import math
+import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -24,8 +25,7 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Units
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
-from condvendi_jax.records import matching
-from condvendi_jax.records.answers import recurring
+from condvendi_jax.records import answers, matching
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
@@ -122,23 +122,22 @@ def compare(
     together = rows.together(shared)
     if shared is not None and shared.one_set:
         pairs, rated = together, rated and rated.of_rows(rows.chosen([*pairs]))
-    of_tests = level, margin, math.comb(len(pairs), 2)
-    evaluations, units, common, tests, rankings = _ranked(pairs, plan, _Tests(*of_tests))
+    tests = _Tests(level, margin, math.comb(len(pairs), 2))
+    evaluations, units, common, tested, rankings = _ranked(pairs, plan, tests)
     if shared is not None and not shared.one_set:
-        rankings = _by_two(rankings, rows, shared, plan, _Tests(*of_tests))
+        rankings = _by_two(rankings, rows, shared, plan, tests)
+    differ = shared and shared.apart
     between, over, asked, failed = None, None, bool(profile), dict[str, str]()
     with checks.optional("quality", failed, asked=True):
         if rated:
             scored = rated.scored(pairs, units)
-            evaluations = {
-                m: dataclasses.replace(e, quality=scored[m]) for m, e in evaluations.items()
-            }
-            reason = tests.reason or (shared and shared.apart)
-            rankings.append(_by_quality(scored, tests._replace(reason=reason)))
+            for name, evaluation in evaluations.items():
+                evaluations[name] = dataclasses.replace(evaluation, quality=scored[name])
+            tested = tested._replace(reason=tested.reason or differ)
+            rankings.append(_by_quality(scored, tested))
     with checks.optional("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
     if asked or (profile is None and any(map(_worth_a_profile, rankings))):
-        differ = shared and shared.apart
         with checks.optional("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
     matched = "none" if units is None else units.matched
@@ -146,10 +145,6 @@ def compare(
     rest = between, over, given, at, shared, failed
     result = Comparison(evaluations, tuple(rankings), matched, level, *rest)
     return with_texts(result, plan.dataset, one_population=one_population)
-
-
-class _Near(NamedTuple):
-    near: Any  # The one score, its error or its interval, in place of `PerScore`.
 
 
 class _Tests(NamedTuple):
@@ -172,8 +167,7 @@ def _ranked(
     same = {
         frozenset(two)
         for two in itertools.combinations(pairs, 2)
-        if len({pairs[name].n for name in two}) == 1
-        and all(pairs[m].across_models for m in two)
+        if all(pairs[m].across_models for m in two)
         and all(map(np.array_equal, *(pairs[name].gathered().arrays for name in two)))
     }
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
@@ -187,8 +181,8 @@ def _ranked(
             within, errors = asked_once.at_one_distance(known, units)
             near = {}
             for name, error in errors.items():
-                parts = (error, error.interval()) if units else ()
-                near[name] = AtDesign(_Near(error.value), *map(_Near, parts))
+                parts = [error.value, *((error, error.interval()) if units else ())]
+                near[name] = AtDesign(*(types.SimpleNamespace(near=part) for part in parts))
             if near:
                 ranking = _ranking("near", scored, near, tests, same, unbiased=unbiased)
                 rankings.append(dataclasses.replace(ranking, within=within))
@@ -197,18 +191,16 @@ def _ranked(
 
 def _too_few(every: Sequence[ScoredOrder], plan: Plan) -> reasons.Reason | None:
     """That some score has too few independent groups for a test."""
-    computed = [scored.errors_by for scored in every if scored.errors_by]
-    kept = [
-        scored.errors_by._replace(groups=scored.population.freedom + 1)
-        for scored in every
-        if plan.unbiased and scored.errors_by and scored.population and scored.population.freedom
-    ]
-    fewest = min(computed + kept, key=lambda by: by.groups, default=None)
-    if fewest is None:
-        return reasons.NO_ERRORS if len(computed) < len(every) else None
-    if fewest.groups >= FEWEST_TESTED:
-        return None
-    return reasons.too_few(fewest.groups, fewest.units, FEWEST_TESTED)
+    counts = []
+    for scored in every:
+        if scored.errors_by:
+            kept = scored.population.freedom if plan.unbiased and scored.population else 0
+            groups = scored.errors_by.groups
+            counts.append((min(groups, kept + 1) if kept else groups, scored.errors_by.units))
+    if not counts:
+        return reasons.NO_ERRORS if every else None
+    groups, units = min(counts, key=lambda count: count[0])
+    return None if groups >= FEWEST_TESTED else reasons.too_few(groups, units, FEWEST_TESTED)
 
 
 def _by_two(
@@ -247,10 +239,9 @@ def with_texts(
     """
     if dataset is None:
         return comparison
-    evaluations = {
-        name: datasets.advised(evaluation, comparison.pairs[name], dataset, name)
-        for name, evaluation in comparison.evaluations.items()
-    }
+    evaluations = {**comparison.evaluations}
+    for name, evaluation in evaluations.items():
+        evaluations[name] = datasets.advised(evaluation, comparison.pairs[name], dataset, name)
     asked, said = dataset.asked, dataset.texts
     odd = matching.few(asked, dataset.fields) if comparison.shared_prompts else []
     odd += matching.copies({m: zip(asked.get(m, said[m]), said[m], strict=True) for m in said})
@@ -263,7 +254,7 @@ def with_texts(
         return comparison
     for name, pairs in comparison.pairs.items():
         of_model = [text.strip() for text in dataset.texts[name]]
-        common = recurring(of_model, pairs.prompt_kinds[1].tolist())
+        common = answers.recurring(of_model, pairs.prompt_kinds[1].tolist())
         left_out += [text for text in of_model if text in common]
         rows = np.flatnonzero([text not in common for text in of_model])
         fewer[name] = pairs.gathered().rows(rows)
@@ -398,11 +389,9 @@ def _tested_ranking(
 
 def _worth_a_profile(ranking: Ranking) -> bool:
     """Whether models are tested at some bandwidth, or may be at others."""
-    return any(
-        difference.reason in (None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT)
-        or isinstance(difference.reason, reasons.Saturated)
-        for difference in ranking.differences
-    )
+    some = None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT
+    why = {difference.reason for difference in ranking.differences}
+    return any(reason in some or isinstance(reason, reasons.Saturated) for reason in why)
 
 
 def _letters(
@@ -475,12 +464,9 @@ def _differences(
         if reason is None and frozenset(pair) in same:
             difference = difference._replace(p_value=1.0, equal=0.0, ratio_low=1.0, ratio_high=1.0)
         differences.append(difference)
-    places = [k for k, d in enumerate(differences) if d.reason is None and math.isnan(d.p_value)]
-    if places:
-        tested = _tested([differences[k] for k in places], errors, tests, rounding)
-        for place, difference in zip(places, tested, strict=True):
-            differences[place] = difference
-    return _adjusted(differences)
+    known = [d for d in differences if d.reason is None and math.isnan(d.p_value)]
+    tested: Any = {d[:2]: d for d in _tested(known, errors, tests, rounding)} if known else {}
+    return _adjusted([tested.get(d[:2], d) for d in differences])
 
 
 def _tested(
@@ -489,9 +475,8 @@ def _tested(
     """Differences with their intervals and p-values, before those of others count."""
     names, matched = list(errors), tests.matched
     one, two = np.array([[names.index(name) for name in d[:2]] for d in untested]).T
-    inverses = [error.inverse for error in errors.values()]
-    every = [error for error in inverses if error is not None]
-    if len(every) == len(names):  # The second less the first is tested.
+    every = [error.inverse or error for error in errors.values()]
+    if all(error.inverse for error in errors.values()):  # The second less the first is tested.
         one, two = two, one
     else:
         every = list(errors.values())
@@ -506,22 +491,19 @@ def _tested(
     low, high = (end[:, 0] for end in apart(np.array([tests.level / tests.number])))
     length = np.where(difference > 0, difference - low, high - difference)
     quotient = intervals.quotient(values, ends, correlation)(np.array([tests.level]))
-    within = [
-        intervals.p_value(
-            intervals.difference(
-                (tests.margin * values[k], values[1 - k]),
-                (intervals.scaled(tests.margin, ends[k]), ends[1 - k]),
-                correlation,
-            ),
-            sides=1,
-        )
-        for k in (0, 1)
-    ]
+
+    def p_within(k: int) -> np.ndarray:
+        """Of the test that number k of the two, times the margin, is above the other."""
+        both = tests.margin * values[k], values[1 - k]
+        of_both = intervals.scaled(tests.margin, ends[k]), ends[1 - k]
+        return intervals.p_value(intervals.difference(both, of_both, correlation), sides=1)
+
     rounded = np.abs(difference) <= rounding * sizes.max(axis=0)
     p_values = np.where(rounded, 1, intervals.p_value(apart))
     smallest = ratio_of(detectable(length, error, freedom), np.sqrt(np.abs(np.prod(sizes, axis=0))))
     names_of = ("ratio_low", "ratio_high", "p_value", "equal", "detectable")
-    columns = *(end[:, 0] for end in quotient), p_values, np.maximum(*within), smallest
+    equal = np.maximum(p_within(0), p_within(1))
+    columns = *(end[:, 0] for end in quotient), p_values, equal, smallest
     rows = zip(untested, np.stack(columns, axis=1).tolist(), strict=True)
     return [d._replace(**dict(zip(names_of, row, strict=True))) for d, row in rows]
 

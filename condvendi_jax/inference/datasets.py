@@ -27,35 +27,24 @@ _LOOK = "Look at them: refusals and errors that differ from other answers count 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Outputs of models with their prompts, and how both are compared.
+    """Outputs of models with their prompts, and how both are compared."""
 
-    Attributes:
-      outputs: those of each model by its name: arrays, texts, paths of pictures, or
-        `Similarities`.
-      prompts: those that all models share, or those of each model by its name; None without.
-      embed: makes the embeddings of `outputs` and of texts of `prompts`; by role, where there are.
-      compare: makes `Similarities` of outputs and prompts, in place of embeddings.
-      encoder: that of the outputs; the rule 'auto' takes its bandwidth, if it has one.
-      read: what the outputs and prompts are and what was cut from them, in a line.
-      fields: of records, the names of those of `prompts` and of `answers`.
-    """
-
-    outputs: Mapping[str, Any]
-    prompts: Any = None
+    outputs: Mapping[str, Any]  # Of each model: arrays, texts, paths of pictures, `Similarities`.
+    prompts: Any = None  # Those that all models share, or those of each model by its name.
+    # Makes the embeddings of `outputs` and of texts of `prompts`; by role, where there are.
     embed: Mapping[str, Callable[..., np.ndarray]] = dataclasses.field(default_factory=dict)
+    # Makes `Similarities` of outputs and prompts, in place of embeddings.
     compare: Callable[[Mapping[str, Any], Any], Mapping[str, Similarities]] | None = None
-    encoder: embedding.LoadedEncoder | None = None
-    read: str = ""
+    encoder: embedding.LoadedEncoder | None = None  # Whose bandwidth the rule 'auto' takes.
+    read: str = ""  # What the outputs and prompts are and what was cut from them, in a line.
+    # Of records, the names of those of `prompts` and of `answers`.
     fields: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
         cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, clean: bool, *, across: bool
     ) -> Dataset:
-        """What the arguments of `evaluate` and `compare` name; texts are embedded unless compared.
-
-        A function compares outputs within each model, or also `across` models.
-        """
+        """What the arguments of `evaluate` and `compare` name; texts are embedded or compared."""
         check_names(outputs)
         outputs = {**outputs}
         for name, asked in of_each_model(prompts, outputs, "prompts").items():
@@ -76,10 +65,8 @@ class Dataset:
             for rows in outputs.values():
                 shapes.refuse_missing(rows, "outputs")
             if encoder is not None or any(seen.values()):
-                raise TypeError(
-                    "encoder: received one beside arrays; expected texts or pictures. "
-                    f"{checks.PICTURES}"
-                )
+                expected = f"expected texts or pictures. {checks.PICTURES}"
+                raise TypeError(f"encoder: received one beside arrays; {expected}")
             return cls(outputs, prompts)
         loaded = embedding.encoder_of(kind, encoder)
         rows = functools.partial(embedding.embed, encoder=loaded, kind=kind)
@@ -88,10 +75,7 @@ class Dataset:
         return cls(outputs, prompts, embed, encoder=loaded).cleaned(clean)
 
     def cleaned(self, clean: bool) -> Dataset:
-        """The dataset with texts as `cleaning.cleaned` leaves them, if `clean`, and a warning.
-
-        The warning also counts texts that may not be what a model said.
-        """
+        """The dataset with cleaned texts, if `clean`; it warns of what was cut and of odd texts."""
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
         for name, said in self.texts.items():
@@ -184,10 +168,8 @@ def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
         return outputs, prompts
     rows = [*itertools.chain(*of_models)]
     if {str, list} <= {*map(type, rows)}:
-        raise TypeError(
-            "outputs: received lists of answers beside single answers; expected a list of answers "
-            "to each prompt, also where there is one: [answer]."
-        )
+        expected = "expected a list of answers to each prompt, also where there is one: [answer]."
+        raise TypeError(f"outputs: received lists of answers beside single answers; {expected}")
     if not rows or not all(isinstance(row, list) if lists else _are_items(row) for row in rows):
         return outputs, prompts
     flat = {name: shapes.listed([*itertools.chain(*rows)]) for name, rows in outputs.items()}

@@ -42,9 +42,8 @@ class Rows(NamedTuple):
         model = np.repeat(np.arange(len(every)), [pairs.n for pairs in every])
         draws = [pairs.draws for pairs in every]
         answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
-        exact = every[0].kernels[-1].compares_equality
         rows = np.concatenate(prompts), np.concatenate(draws), model
-        single = single_answers(*rows, exact=exact)
+        single = single_answers(*rows, exact=every[0].kernels[-1].compares_equality)
         counted = np.array(answers) > (0 if single is None else 1.5)
         by_name = (dict(zip(models, part, strict=True)) for part in (prompts, counted))
         return cls(models, *by_name)
@@ -106,11 +105,6 @@ class Common(NamedTuple):
             return cls(Design(*map(min, *known)), None)
         return cls(None, reasons.DESIGNS)
 
-    @property
-    def differ(self) -> reasons.Reason | None:
-        """That models have several designs; None where they have one."""
-        return self.reason if self.design is None else reasons.GROWING
-
     def shares(
         self, populations: Iterable[Population | Answers], *, unbiased: bool
     ) -> tuple[float, float]:
@@ -145,12 +139,9 @@ def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
 
 
 class AtDesign(NamedTuple):
-    """The scores of one model at the design at which models are compared.
+    """The scores of one model at the design at which models are compared."""
 
-    Each is a `PerScore`, or has the one score that is compared; None where there is none.
-    """
-
-    scores: Any
+    scores: Any  # Each field is a `PerScore`, or has the one score that is compared.
     errors: Any = None  # An `Error` for each score.
     intervals: Any = None  # Of unbiased scores, or of estimated ones.
 
@@ -200,7 +191,7 @@ def _with_influences(
     points, entropy = pairs.sample(rows), entropy.fitted(rows.size)
     local = Groups(units.membership[rows], units.units, units.count)
     by_row, reason = errors_of.row_influences(points, entropy, method, local.leaving(points)), None
-    if by_row.deletions is None:
+    if not by_row.deleted:
         reason = errors_of.too_few(points, local, entropy)
         reason = reason or errors_of.too_many_modes(points, by_row, local)
     influences = np.array(errors_of.influences_of_units(by_row, points, local))

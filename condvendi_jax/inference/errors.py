@@ -9,7 +9,6 @@ one spectrum for each: the delete-group jackknife. See docs/errors.md.
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,18 +56,9 @@ class Groups(NamedTuple):
         return max(self.of_all, int(self.membership.max()) + 1)
 
     @property
-    def labels(self) -> np.ndarray | None:
-        """The group of every row, `[n]`; None where each row is one."""
-        return None if self.units == "rows" else self.membership
-
-    @property
     def present(self) -> int:
         """The number of groups that have a row."""
         return int(np.count_nonzero(np.bincount(self.membership)))
-
-    def shares(self, pairs: Pairs) -> np.ndarray:
-        """The share of the weight of the rows that each group has, `[g]`."""
-        return np.bincount(self.membership, pairs.shares, self.count)
 
     def independent(self, pairs: Pairs) -> int:
         """The number of independent groups: of rows, as many as integer weights say."""
@@ -76,7 +66,7 @@ class Groups(NamedTuple):
 
     def leaving(self, pairs: Pairs) -> list[Leaving]:
         """The rows of each group, or one copy of each row; groups of unlike sizes apart."""
-        return leaving_of(pairs, self.labels, self.count)
+        return leaving_of(pairs, None if self.units == "rows" else self.membership, self.count)
 
 
 def deal(
@@ -95,12 +85,10 @@ def deal(
     if alone:
         return Groups(np.asarray(jax.random.permutation(checks.check_key(key), n)) % count, "rows")
     # Each prompt goes to the group that has the fewest rows by then.
-    smallest = [(0.0, group) for group in range(min(count, sizes.size))]
-    group_of = np.zeros(sizes.size, int)
+    filled, group_of = np.zeros(min(count, sizes.size)), np.zeros(sizes.size, int)
     for kind in np.asarray(jax.random.permutation(checks.check_key(key), sizes.size)).tolist():
-        filled, group = heapq.heappop(smallest)
-        group_of[kind] = group
-        heapq.heappush(smallest, (filled + float(sizes[kind]), group))
+        group_of[kind] = group = filled.argmin()
+        filled[group] += sizes[kind]
     return Groups(group_of[kinds], "rows of one prompt")
 
 
@@ -182,10 +170,7 @@ class Units(NamedTuple):
 
 
 def leaves_one_prompt(kinds: np.ndarray, groups: Groups) -> bool:
-    """Whether prompts differ, and without some group they do not.
-
-    Of a single prompt information is 1 and conditional is vendi, whatever the outputs.
-    """
+    """Whether prompts differ, but not without some group: of one, information is always 1."""
     if (kinds == kinds[0]).all():
         return False
     both = np.unique([kinds, groups.membership], axis=1)
@@ -223,15 +208,11 @@ def standard_errors(
             yield name, pairs
 
     if units is None:
-        return {
-            name: Errors(computation.score(pairs, entropy, method), None, pairs=pairs)
-            for name, pairs in announced()
-        }
+        score = computation.score
+        return {n: Errors(score(p, entropy, method), None, pairs=p) for n, p in announced()}
     errors, reason = dict[str, Errors](), None
-    if units.count is None:
-        few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
-        reason = next(filter(None, few), None)
-    if units.count is None and reason is None:
+    few = (too_few(models[name], groups, entropy) for name, groups in units.of_models.items())
+    if units.count is None and (reason := next(filter(None, few), None)) is None:
         for name, pairs in announced():
             model_units = units.of_models[name]
             influences = row_influences(pairs, entropy, method, model_units.leaving(pairs))
@@ -257,41 +238,40 @@ class Influences(NamedTuple):
     """The scores of one model, and how the weight of each row changes them (`order_two.Sloped`)."""
 
     decomposition: Decomposition
-    rows: PerScore  # Float64 `[replicates, n]`, in effective numbers of modes.
-    deletions: PerScore | None  # What each score loses without each unit, `[1, G]`.
+    # Of each row, float64 `[replicates, n]`, in effective numbers of modes; or, if `deleted`, what
+    # each score loses without each unit, `[1, G]`.
+    changes: PerScore
+    deleted: bool
     pair_sums: PairSums | None  # None at orders other than 2.
 
 
 def row_influences(
     pairs: Pairs, entropy: Entropy, method: Method, leaving: Sequence[Leaving] | None = None
 ) -> Influences:
-    """The scores of pairs, the influences of rows, and deletions of the groups in `leaving`."""
+    """The scores of pairs, with deletions of the groups in `leaving` or influences of rows."""
     sloped = computation.compute_sloped(pairs, entropy, method, leaving)
-    decomposition = sloped.decomposition
-    assert decomposition is not None
-
-    def of_scores(of_terms: PerTerm) -> PerScore:
-        """d exp(h) = exp(h) dh."""
-        return decomposition.scores.map(lambda score, log: float(score) * log, _logs(of_terms))
-
-    deletions = sloped.deletions and of_scores(sloped.deletions).map(lambda change: change[None])
-    return Influences(decomposition, of_scores(sloped.rows), deletions, sloped.pair_sums)
+    whole, deleted = sloped.decomposition, sloped.deletions is not None
+    assert whole is not None
+    logs = _logs(sloped.rows if sloped.deletions is None else sloped.deletions)
+    # d exp(h) = exp(h) dh.
+    changes = whole.scores.map(lambda score, log: float(score) * np.atleast_2d(log), logs)
+    return Influences(whole, changes, deleted, sloped.pair_sums)
 
 
 def _by_influences(
     pairs: Pairs, influences: Influences, units: Groups, reason: str | None
 ) -> Errors:
     """The errors from the influences of units, or from their deletions; NaN for a `reason`."""
-    of_units = influences_of_units(influences, pairs, units)
+    whole, of_units = influences.decomposition, influences_of_units(influences, pairs, units)
     if reason is not None:  # Deletions of so many rows would take too long: there is no error.
         words = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
         checks.warn(f"there are no standard errors (NaN): {words}.")
         of_units, reason = PerScore(*(np.full_like(x, np.nan) for x in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
     by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
-    errors = _errors_of(influences.decomposition, of_units, by, [reason] * 3)
+    errors = _errors_of(whole, of_units, by, [reason] * 3)
     rows: Any = {"pairs": pairs, "units": units, "pair_sums": influences.pair_sums}
-    return Errors(influences.decomposition, errors, errors_by=by, **rows)
+    return Errors(whole, errors, errors_by=by, **rows)
 
 
 def _errors_of(
@@ -314,7 +294,7 @@ def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> Reason | None:
 def too_many_modes(pairs: Pairs, influences: Influences, units: Groups) -> str | None:
     """Why influences that are derivatives give too small an error, in words; None where not."""
     whole = influences.decomposition
-    steep = whole.order < 2 and whole.truncation is None and influences.deletions is None
+    steep = whole.order < 2 and whole.truncation is None and not influences.deleted
     count, modes = pairs.total, math.exp(max(map(float, whole.entropies)))
     share = _MODES_OF_GROUPS
     if units.units == "rows":
@@ -333,9 +313,8 @@ def _effective_count(pairs: Pairs, units: Groups) -> int:
 
 def influences_of_units(influences: Influences, pairs: Pairs, units: Groups) -> PerScore:
     """The influences of units on each score, `[replicates, G]`, from deletions if there are any."""
-    deleted = influences.deletions is not None
-    changes = influences.rows if influences.deletions is None else influences.deletions
-    return PerScore(*(unit_influences(change, pairs, units, deleted=deleted) for change in changes))
+    how = influences.deleted
+    return influences.changes.map(lambda part: unit_influences(part, pairs, units, deleted=how))
 
 
 def unit_influences(
@@ -374,8 +353,7 @@ def delete_groups(
     The scores without each group of rows are computed in turn, each after a call of `progress`;
     `reason` is why, in words.
     """
-    whole, shares = computation.score(pairs, entropy, method), pairs.shares
-    parts = []
+    whole, shares, parts = computation.score(pairs, entropy, method), pairs.shares, []
     for group in range(groups.count):
         progress(f"errors of order {entropy.order:g}: {group} of {groups.count} groups done")
         kept = groups.membership != group
@@ -387,15 +365,14 @@ def delete_groups(
         noisy = np.mean(np.square(noise), axis=0) > NOISE * np.var(deleted, axis=1, ddof=1)
         _warn_of_noise(noisy if pairs.paired else noisy[:1])
     scores = np.exp(_logs(whole.entropies))
-    influences = group_influences(scores, deleted, groups.shares(pairs))
+    of_groups = np.bincount(groups.membership, shares, groups.count)
+    influences = group_influences(scores, deleted, of_groups)
     by, missing = ErrorsBy("deletions", groups.present, groups.units, reason), None
     kinds, of_row = pairs.prompt_kinds
     if leaves_one_prompt(of_row, groups):
-        checks.warn(
-            f"prompts: {kinds} distinct prompts in {groups.count} groups give no standard "
-            f"errors of conditional and information: {ONE_PROMPT}. Use at least three prompts, "
-            "and groups whose prompts differ."
-        )
+        words = f"errors of conditional and information: {ONE_PROMPT}. Use at least three prompts"
+        few = f"{kinds} distinct prompts in {groups.count} groups give no standard {words}"
+        checks.warn(f"prompts: {few}, and groups whose prompts differ.")
         influences[1:], missing = np.nan, ONE_PROMPT
     errors = _errors_of(whole, influences[:, None], by, [None, missing, missing])
     units = groups._replace(units=f"groups of {groups.units}")

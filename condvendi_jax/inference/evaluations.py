@@ -1,7 +1,4 @@
-"""One call from arrays to scores with errors: bandwidths by rule, groups by prompt.
-
-`compare` is the same program for several models.
-"""
+"""One call from arrays to scores with errors: bandwidths by rule, groups by prompt."""
 
 from __future__ import annotations
 
@@ -64,18 +61,14 @@ class Keys:
         self._seed = checks.check_seed(seed)
 
     @functools.cached_property
-    def _two(self) -> jax.Array:
-        return jax.random.split(jax.random.key(self._seed))
-
-    @property
     def rule(self) -> jax.Array:
         """That of the subsets of a rule."""
-        return self._two[0]
+        return jax.random.split(jax.random.key(self._seed))[0]
 
-    @property
+    @functools.cached_property
     def groups(self) -> jax.Array:
         """That of the groups that are left out."""
-        return self._two[1]
+        return jax.random.split(jax.random.key(self._seed))[1]
 
     @functools.cached_property
     def probes(self) -> jax.Array:
@@ -137,8 +130,8 @@ class Plan:
         if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
             units = Units.of(models, self.count, lambda: self.keys.groups)
         by_order = [self._scored(models, order.clamped(fewest), units) for order in self.entropies]
-        evaluations = {}
         to_one = asked_once.of_models(models, by_order, units) if self.unbiased else {}
+        evaluations = {}
         for name, pairs in models.items():
             orders = tuple(of_models[name] for of_models in by_order)
             more: Any = {"weighted": pairs.weights is not None, "unbiased": self.unbiased}
@@ -159,15 +152,14 @@ class Plan:
         Each prompt counts once, unless the papers' scores alone are wanted, or groups that split
         its answers say that rows were drawn, and not prompts.
         """
-        scored, counted = {}, models
+        scored, counted = {}, dict(models)
         if self.unbiased and entropy.needs_spectrum:
-            counted = {}
             for name, pairs in models.items():
                 kinds = pairs.prompt_kinds[1]
-                rows = units and populations.splits(units.of_models[name].membership, kinds)
-                counted[name] = pairs if rows else pairs.prompts_once()
-        errors = standard_errors(counted, entropy, self.method, units, self.progress)
-        for name, result in errors.items():
+                if not (units and populations.splits(units.of_models[name].membership, kinds)):
+                    counted[name] = pairs.prompts_once()
+        by_model = standard_errors(counted, entropy, self.method, units, self.progress)
+        for name, result in by_model.items():
             pairs, whole, errors = result.pairs, result.decomposition, result.errors
             if self.errors and units is None:
                 # Without one of two rows every score is 1, whatever they are.

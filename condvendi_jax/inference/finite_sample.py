@@ -9,7 +9,6 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.result import Result
 from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams import to_host
 from condvendi_jax.spectra import order_two
 from condvendi_jax.statistics import intervals
 
@@ -84,7 +83,7 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     subsets = ((1,), (0, 1), (1, 1), (0, 1, 1), (0, 0, 1, 1)) if pairs.paired else ((0,), (0, 0))
     tiles = dataclasses.replace(order_two.tiles_of(pairs), subsets=subsets)
     sums = pairwise.squares_of_others(tiles)
-    means = pairs.n / (pairs.n - 1) * to_host(sums).astype(np.float64)
+    means = pairs.n / (pairs.n - 1) * order_two.to_float64(sums)
     if not pairs.paired:
         means = np.array([1, means[0], 1, *means])
     if not means[0]:
@@ -95,10 +94,9 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
 def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     """The means of `_of_rows` over prompts, how many prompts have several answers, and in words."""
     if not pairs.kernels[1].compares_equality:
-        raise ValueError(
-            "prompt_kernel: expected cv.Indicator() as prompts repeat, so that rows are dependent, "
-            f"received {pairs.kernels[1]!r}. If yours are independent, give n different groups."
-        )
+        expected = "expected cv.Indicator() as prompts repeat, so that rows are dependent"
+        cure = "If yours are independent, give n different groups."
+        raise ValueError(f"prompt_kernel: {expected}, received {pairs.kernels[1]!r}. {cure}")
     sums = pairs.n * order_two.row_sums(pairs)[2]
     answers, sums = (np.bincount(pairs.prompt_kinds[1], weights) for weights in (None, sums))
     used = answers > 1

@@ -21,6 +21,7 @@ from condvendi_jax.results.looks import Look, Looks
 from condvendi_jax.statistics import components, sequential
 
 _LEAST, _LARGEST = 1e-12, 300.0  # Rounding of a similarity; a logarithm that can be drawn.
+_squares = jax.jit(lambda points: jnp.square(grams_of(points)[0].dense().matrix))
 
 
 class _Sample(NamedTuple):
@@ -110,11 +111,6 @@ def _warn_of_no_alarm(sample: _Sample, level: float, tolerated: float) -> None:
     checks.warn(f"outputs: no look can raise an alarm, as {least}. {cure}")
 
 
-@jax.jit
-def _squares(points: Pairs) -> jax.Array:
-    return jnp.square(grams_of(points)[0].dense().matrix)
-
-
 def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components.Components:
     """The components of each prompt, from batches, as similar as an answer of each on average.
 
@@ -157,10 +153,9 @@ def _sample(
     fewest, least = int(counts.min()), 2 if batched else components.FEWEST_ANSWERS
     if len(names) < 2 or fewest < least:
         unit = "batches of answers" if batched else "answers"
-        raise ValueError(
-            f"outputs: expected at least {least} {unit} to each of at least 2 prompts, received "
-            f"{len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()][0]!r}."
-        )
+        received = f"{len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()][0]!r}."
+        expected = f"expected at least {least} {unit} to each of at least 2 prompts"
+        raise ValueError(f"outputs: {expected}, received {received}")
     labelled = pairs.kernels[0].compares_equality and shapes.are_labels(outputs)
     columns = 0 if labelled else pairs.arrays[0].shape[1]
     if like is not None and columns != like.columns:

@@ -142,11 +142,10 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
     score = "conditional" if next(iter(evaluations.values())).paired else "vendi"
     apart = [m for m in names if evaluations[m].order(2).saturated.get(score) == "largest"]
     if apart:
-        raise ValueError(
-            f"pilot: nearly all outputs{apart[0] and f' of {listed(apart)}'} count as different, "
-            "so that it does not tell how many there are; expected some that agree: give more "
-            "answers to each prompt, a wider bandwidth of a Gaussian kernel, or other models."
-        )
+        outputs = f"nearly all outputs{apart[0] and f' of {listed(apart)}'} count as different"
+        expected = "so that it does not tell how many there are; expected some that agree"
+        cure = "give more answers to each prompt, a wider bandwidth of a Gaussian kernel"
+        raise ValueError(f"pilot: {outputs}, {expected}: {cure}, or other models.")
     rows_match = several and pilot.matched != "none"
     two = names * 2 if len(names) == 1 else names
     spreads = {
@@ -163,9 +162,9 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     score = "conditional" if points[0].paired else "vendi"
     similarities = [getattr(population.similarities, score) for population in two]
     answers, of_answers, of_pairs, inside = 1.0, math.nan, math.nan, math.nan
-    matched = several
     repeated = all(population.repeated for population in two)
     drawn = all(pairs.kernels[-1].compares_equality and pairs.batches is None for pairs in points)
+    matched = several and (rows_match or (repeated and drawn))
     if repeated and drawn:
         maybe = [components_of(model.answers, model.inside) for model in two]
         of_models = [parts for parts in maybe if parts is not None]
@@ -186,7 +185,6 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
         influences = [getattr(population.influences, score)[0] for population in two]
         values = [dict(enumerate(vector * math.sqrt(vector.size))) for vector in influences]
         answers = points[0].total / influences[0].size if repeated else 1.0
-        matched = several and rows_match
     shared = [key for key in values[0] if matched and key in values[1]]
     parts = [np.array([*model.values()]) for model in values]
     if len(shared) >= FEWEST_TESTED:
@@ -197,16 +195,14 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
     if points[0].paired:  # All answers to one prompt say nothing about others.
         count = min(count, *(pairs.prompt_kinds[0] for pairs in points))
     if count < FEWEST_TESTED:
-        raise ValueError(
-            f"pilot: expected at least {FEWEST_TESTED} prompts, better 30, received {count}."
-        )
+        expected = f"expected at least {FEWEST_TESTED} prompts, better 30"
+        raise ValueError(f"pilot: {expected}, received {count}.")
     squares = [np.square(part - part.mean()) * part.size / (part.size - 1) for part in parts]
     variance = float(sum(square.mean() for square in squares))
     if not variance > (_LEAST * max(similarities)) ** 2:
-        raise ValueError(
-            "pilot: the difference of two models is the same for all prompts, so that any number "
-            "of them finds it; expected models, or prompts, that differ."
-        )
+        same = "the difference of two models is the same for all prompts"
+        expected = "expected models, or prompts, that differ."
+        raise ValueError(f"pilot: {same}, so that any number of them finds it; {expected}")
     error = math.sqrt(sum(square.var() / square.size for square in squares)) / variance
     error = max(error, math.sqrt(2 / (count - 1)))  # At least that of a normal variable.
     between, unseen = variance, 0.0

@@ -36,27 +36,19 @@ class Population:
 
     Where most rows answer a prompt that has several answers, of these prompts with any number of
     answers to each; elsewhere of any number of rows. `at` gives the scores of other designs.
-
-    Attributes:
-      answers: which rows count, and which answer the same prompt.
-      sums, inside: `order_two.row_sums`, `[terms, n]`, and `Answers.inside`.
-      units: the groups of rows that count as independent; None where there are no errors.
-      leaving, among: these groups, and `order_two.sums_inside` them.
-      share, same: see `at`; a share of None is that of the sample, for the papers' scores.
-      reason: why there are no errors.
-      labels: groups that split the answers to a prompt, such as by seed: the units are then the
-        prompts, and errors of the conditional score are over other prompts and other labels.
     """
 
-    answers: Answers
-    sums: np.ndarray
-    inside: Inside
-    units: Groups | None = None
-    leaving: Sequence[Leaving] = ()
-    among: Sequence[np.ndarray] = ()
-    share: float | None = 0.0
+    answers: Answers  # Which rows count, and which answer the same prompt.
+    sums: np.ndarray  # `order_two.row_sums`, `[terms, n]`.
+    inside: Inside  # `Answers.inside`.
+    units: Groups | None = None  # That count as independent; None where there are no errors.
+    leaving: Sequence[Leaving] = ()  # The rows of these groups.
+    among: Sequence[np.ndarray] = ()  # `order_two.sums_inside` them.
+    share: float | None = 0.0  # See `at`; None for that of the sample, for the papers' scores.
     same: float = 0.0
-    reason: reasons.Reason | None = None
+    reason: reasons.Reason | None = None  # Why there are no errors.
+    # Groups that split the answers to a prompt, such as by seed: the units are then the prompts,
+    # and errors of the conditional score are over other prompts and other labels.
     labels: Groups | None = None
 
     @property
@@ -117,8 +109,10 @@ class Population:
     @functools.cached_property
     def values(self) -> PerScore:
         """The scores, in effective numbers of modes; infinite where no two rows are alike."""
-        vendi, conditional, information = self.similarities
-        return PerScore(_inverse(vendi), _inverse(conditional), information)
+        *means, information = self.similarities
+        # Smaller similarities are rounding.
+        vendi, conditional = (math.inf if mean < 1e-12 else 1 / mean for mean in means)
+        return PerScore(vendi, conditional, information)
 
     @functools.cached_property
     def given(self) -> tuple[float, float] | None:
@@ -222,7 +216,11 @@ class Population:
         weights = whole * points.shares / np.sum(whole * points.shares)
         rows = weights * (2 * (means - of_prompt) + of_prompt - error.value)
         cells = np.unique([kind, self.labels.membership], axis=1, return_inverse=True)[1]
-        parts = [_of_sums(error.value, rows, groups) for groups in (self.labels.membership, cells)]
+        parts = []
+        for groups in (self.labels.membership, cells.reshape(-1)):
+            sums = np.bincount(groups, rows)[np.bincount(groups) > 0]
+            scale = sums.size / math.sqrt(max(sums.size - 1, 1))
+            parts.append(Error(error.value, scale * sums[None], freedom=sums.size - 1))
         return TwoWayError(**vars(error), labels=parts[0], cells=parts[1])
 
     def _ends(self, name: str) -> Ends:
@@ -270,13 +268,15 @@ class Population:
         between, of_between = self._of_answers("between")
         share = self._means[0].share if self.share is None else self.share
         shares, constant = (share * (1 - self.same), 1 - share), share * self.same
-        correlation = _correlation(*map(self._influences, (changes, of_between)))
-        ends = (
-            intervals.scaled(shares[0], self._mean(intervals.prompt_mean, within, changes)),
-            intervals.scaled(shares[1], self._mean(intervals.between_mean, between, of_between)),
-        )
+        one, two = map(self._influences, (changes, of_between))
+        square = np.sum(one**2) * np.sum(two**2)
+        # 1 is the worst, where one of them is 0 everywhere.
+        correlation = float(np.sum(one * two) / math.sqrt(square)) if square > 0 else 1.0
+        of_within = self._mean(intervals.prompt_mean, within, changes)
+        ends = of_within, self._mean(intervals.between_mean, between, of_between)
+        scaled = [*map(intervals.scaled, shares, ends)]
         values = shares[0] * within, shares[1] * between
-        return intervals.shifted(constant, intervals.total(values, ends, correlation))
+        return intervals.shifted(constant, intervals.total(values, scaled, correlation))
 
     def _of_information(self) -> Ends:
         """The interval of information, the conditional similarity over that of any two outputs.
@@ -336,10 +336,7 @@ class Population:
 
 
 def of_pairs(pairs: Pairs, units: Groups | None, pair_sums: PairSums | None = None) -> Population:
-    """The unbiased scores of pairs, with errors where there are `units`.
-
-    `pair_sums` are those of these pairs, if they are known.
-    """
+    """The unbiased scores of pairs, with errors where there are `units`; by known `pair_sums`."""
     answers = Answers.of(pairs)
     units, leaving, labels = _leaving(answers, units)
     if pair_sums is None or answers.points is not pairs or labels is not None:
@@ -391,33 +388,15 @@ def _checked(labels: Groups | None, *parts: Any) -> Population:
     return scores.at(scores.of_prompts, 0.0)
 
 
-def _of_sums(value: float, rows: np.ndarray, membership: np.ndarray) -> Error:
-    """The error of a sum over rows, of units that are independent."""
-    sums = np.bincount(membership.reshape(-1), rows)
-    sums = sums[np.bincount(membership.reshape(-1)) > 0]
-    scale = sums.size / math.sqrt(max(sums.size - 1, 1))
-    return Error(value, scale * sums[None], freedom=sums.size - 1)
-
-
 def splits(groups: np.ndarray, kind: np.ndarray) -> bool:
     """Whether a group has a part of the answers to a prompt."""
     parts = np.unique([kind, groups], axis=1)[0]
     return np.unique(parts).size < parts.size
 
 
-def _correlation(one: np.ndarray, two: np.ndarray) -> float:
-    """The correlation of two influences `[G]`; 1, the worst, where one of them is 0 everywhere."""
-    square = np.sum(one**2) * np.sum(two**2)
-    return float(np.sum(one * two) / math.sqrt(square)) if square > 0 else 1.0
-
-
 def _per_score(values: Sequence[Any], information: Any) -> PerScore:
     """Of outputs alone, `values` are of vendi: all outputs then answer the same prompt."""
     return PerScore(*values) if len(values) > 1 else PerScore(values[0], values[0], information)
-
-
-def _inverse(value: float) -> float:
-    return math.inf if value < 1e-12 else 1 / value  # Smaller ones are rounding.
 
 
 def _finite(value: Any) -> Any:
@@ -428,10 +407,7 @@ def _finite(value: Any) -> Any:
 
 
 def components_of(answers: Answers, inside: Inside) -> components.Components | None:
-    """The components of each prompt from sums with its other answers.
-
-    None where the answers to a prompt have unequal weights, or come in batches.
-    """
+    """The components of prompts from sums with other answers; None of unequal weights, batches."""
     kind, points, copies = answers.kind, answers.points, answers.copies
     assert kind is not None and inside.prompt is not None
     k = np.bincount(kind, copies)
@@ -439,8 +415,8 @@ def components_of(answers: Answers, inside: Inside) -> components.Components | N
     equal = np.allclose(one, (np.bincount(kind, points.shares) / k)[kind], atol=0)
     if not equal or points.batches is not None:
         return None
-    twice = Pairs.trusted(points.arrays[:1] * 2, points.kernels[:1] * 2, n=points.n)
-    twice.weights = points.weights
+    twice = points.arrays[:1] * 2, points.kernels[:1] * 2
+    twice = Pairs.trusted(*twice, n=points.n, weights=points.weights)
     squares: Any = answers._replace(points=twice).inside().prompt
     # Of each answer with the others; copies are alike.
     return components.of_sums(

@@ -31,7 +31,6 @@ from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.results.profile import Over, PairProfile, Profile
 from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import to_float64
 from condvendi_jax.statistics import intervals, multiplicity, reasons
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import Reason, Saturated
@@ -144,7 +143,11 @@ def _of_pairs(
     first = next(iter(pairs.values()))
     moves = [kernel.known_bandwidth is not None for kernel in first.kernels]
     over = over or ("both" if all(moves) or not any(moves) else NAMES[moves.index(True)])
-    moving, ladder = _moving(first, over), _check_multiples(multiples)
+    moving = _moving(first, over)
+    ladder = np.array(multiples, np.float64) if np.ndim(multiples) == 1 else np.zeros(0)
+    finite = ladder.size > 0 and np.isfinite(ladder).all()
+    if not (finite and (np.diff(ladder, prepend=0) > 0).all()):
+        raise ValueError(f"multiples: expected ascending numbers above 0, received {multiples!r}.")
     common, units = Common.of(pairs), Units.of(pairs, None, plan.keys.groups)
     unbiased, curves, shares = plan.unbiased, {}, (None, 0.0)
     if unbiased:
@@ -164,7 +167,7 @@ def _of_pairs(
             groups = groups._replace(membership=groups.membership[some], of_all=groups.count)
             curves[name] = curves[name].beside(curve(rows.rows(some), groups))
     if not unbiased and len(pairs) > 1:
-        differ = differ or common.differ
+        differ = differ or (common.reason if common.design is None else reasons.GROWING)
     how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
     found = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
     return dataclasses.replace(found, sampled=sampled)
@@ -186,22 +189,17 @@ def _drawn(pairs: Mapping[str, Pairs], seed: int) -> tuple[dict[str, np.ndarray]
 
 
 def curve_of(
-    populations: Sequence[Population],
-    pairs: Pairs,
-    units: Groups,
-    shares: tuple[float | None, float],
-    *,
-    unbiased: bool = True,
+    scores: Sequence[Population], pairs: Pairs, units: Groups, shares: Any, *, unbiased: bool = True
 ) -> Curve:
-    """The curve of a model at order 2, from its scores under several kernels, at one design."""
-    at = [scores.at(*shares) for scores in populations]
+    """The curve of a model at order 2 under several kernels, at the design of `Common.shares`."""
+    at = [under_one.at(*shares) for under_one in scores]
     reason = at[0].reason or too_few(pairs, units, _ENTROPY)
     reason = reasons.SPLIT if at[0].labels is not None else reason
     unknown = functools.partial(Error, influences=np.full((1, 1), math.nan), reason=reason)
-    errors = [scores.errors or scores.values.map(unknown) for scores in at]
+    errors = [under_one.errors or under_one.values.map(unknown) for under_one in at]
     if not unbiased:
         errors = [of_scores.map(Error.in_logarithms) for of_scores in errors]
-    limits = zip(*(scores.limits for scores in at), strict=True)
+    limits = zip(*(under_one.limits for under_one in at), strict=True)
     return Curve(errors, saturation.Nearly(*(np.stack(ends, axis=1) for ends in limits)), reason)
 
 
@@ -224,7 +222,7 @@ def of_curves(
     tested = Tested(curves, units.matched != "none", level, seed, rounding, differ)
     bands, told = zip(*map(tested.of_score, names), strict=True)
     # Each `[scores, models, m]`, of one score without prompts, and else of three.
-    values = [[curve.values(name) for curve in curves.values()] for name in names]
+    values = [[[e.value for e in curve.of(name)] for curve in curves.values()] for name in names]
     saturated = [[curve.saturated(name) for curve in curves.values()] for name in names]
     missing = [None] * (3 - len(names))
     values, bands, saturated = (
@@ -246,20 +244,10 @@ def _moving(points: Pairs, over: Over) -> list[int]:
     moving = [k for k in range(len(points.kernels)) if over in (NAMES[k], "both")]
     for index in moving:
         if points.kernels[index].known_bandwidth is None:
-            raise ValueError(
-                f"over: expected a Gaussian kernel of the {NAMES[index]}, whose bandwidth moves, "
-                f"or one of yours with a `bandwidth`, received {points.kernels[index]!r}."
-            )
+            moves = f"a Gaussian kernel of the {NAMES[index]}, whose bandwidth moves"
+            yours = f"or one of yours with a `bandwidth`, received {points.kernels[index]!r}."
+            raise ValueError(f"over: expected {moves}, {yours}")
     return moving
-
-
-def _check_multiples(multiples: Any) -> np.ndarray:
-    """The multiples as float64 `[m]`, or ValueError."""
-    ladder = np.array(multiples, np.float64) if np.ndim(multiples) == 1 else np.zeros(0)
-    ascending = ladder.size > 0 and np.isfinite(ladder).all() and (np.diff(ladder) > 0).all()
-    if not ascending or ladder[0] <= 0:
-        raise ValueError(f"multiples: expected ascending numbers above 0, received {multiples!r}.")
-    return ladder
 
 
 def _populations(
@@ -271,10 +259,7 @@ def _populations(
     unbiased: bool,
     outputs: bool = True,
 ) -> list[Population]:
-    """The scores of order 2 at every multiple of the bandwidths, in one pass.
-
-    Without `outputs` only the conditional score is right.
-    """
+    """The scores of order 2 at every multiple; without `outputs`, the conditional one alone."""
     answers = order_two.Answers.of(pairs) if unbiased else order_two.Answers.apart(pairs)
     kernels: list[Any] = list(answers.points.kernels)
     for index in moving:  # All multiples use the form of the kernel that suits the narrowest.
@@ -293,9 +278,9 @@ def _populations(
         moved = tuple(k for k, factor in enumerate(factors) if factor in moving)
         if traced:
             multiples = jnp.asarray(ladder, points.dtype)
-            return to_float64(_at_every(function, points, moved, multiples, *given))
+            return order_two.to_float64(_at_every(function, points, moved, multiples, *given))
         several = (_times(points, moved, times) for times in ladder.tolist())
-        return np.stack([to_float64(function(scaled, *given)) for scaled in several])
+        return np.stack([order_two.to_float64(function(scaled, *given)) for scaled in several])
 
     # The papers' scores count the pairs within a batch.
     within = answers._replace(points=points).inside(along) if unbiased else order_two.Inside()
@@ -306,11 +291,7 @@ def _populations(
 
 @functools.partial(programs.compiled, static_argnums=(0, 2))
 def _at_every(
-    function: Callable[..., jax.Array],
-    points: Pairs,
-    moving: tuple[int, ...],
-    multiples: jax.Array,
-    *given: Any,
+    function: Callable, points: Pairs, moving: tuple[int, ...], multiples: jax.Array, *given: Any
 ) -> jax.Array:
     """A function of the points at every multiple of the bandwidths that move, `[m, ...]`."""
     return jax.vmap(lambda times: function(_times(points, moving, times), *given))(multiples)
@@ -343,13 +324,8 @@ class Curve(NamedTuple):
         both = zip(self.errors, sampled.errors, strict=True)
         errors = [some._replace(conditional=whole.conditional) for whole, some in both]
         given = np.array([[score == "conditional"] for score in PerScore._fields])
-        ends = zip(self.limits, sampled.limits, strict=True)
-        limits = saturation.Nearly(*(np.where(given, *end) for end in ends))
+        limits = saturation.Nearly(*map(np.where, [given] * 2, self.limits, sampled.limits))
         return Curve(errors, limits, self.reason or sampled.reason)
-
-    def values(self, score: str) -> np.ndarray:
-        """A score at each bandwidth, `[m]`."""
-        return np.array([error.value for error in self.of(score)])
 
     def saturated(self, score: str) -> np.ndarray:
         """Where a score has no band, as it is nearly at a limit, `[m]`."""
@@ -432,9 +408,8 @@ class Tested(NamedTuple):
         parts = np.zeros((2, *observed.shape))
         for k, (one, two) in enumerate(pairs):
             first, second = models[one], models[two]
-            why = first.untested(second, score, (names[one], names[two]))
-            tested = np.array([reason is None for reason in why])
-            every.append(why)
+            every.append(first.untested(second, score, (names[one], names[two])))
+            tested = np.array([reason is None for reason in every[k]])
             if not tested.any():
                 continue
             correlation = np.mean(first.relative * second.relative, axis=1) if self.matched else 0.0
@@ -454,11 +429,8 @@ class Tested(NamedTuple):
         (one, two), by_draw = np.array(pairs).T, np.moveaxis(draws, 1, 0)
         for some in range(0, _DRAWS, _AT_ONCE):  # A few at once stay in the cache.
             few = by_draw[some : some + _AT_ONCE]
-            apart, other = few.take(one, axis=1), few.take(two, axis=1)
-            apart *= parts[0]
-            other *= parts[1]
-            apart -= other
-            drawn[some : some + _AT_ONCE] = np.abs(apart, out=apart)
+            apart = parts[0] * few.take(one, axis=1) - parts[1] * few.take(two, axis=1)
+            drawn[some : some + _AT_ONCE] = np.abs(apart)
         largest = np.abs(observed) * (1 - _TIES)
         told = multiplicity.stepped_down(largest, drawn, self.level)
         p_values = np.array(multiplicity.joint_p_values(largest.max(axis=1), drawn.max(axis=2)))
@@ -493,11 +465,10 @@ class _Drawn(NamedTuple):
         scales = [error.standard_error if error.reason is None else 1.0 for error in errors]
         scales = np.maximum(scales, np.maximum(rounding * np.abs(values), _LEAST))
         ends = saturation.Nearly(*(end[index] for end in curve.limits))
-        kept = known & ~curve.saturated(score)
         at_levels = np.zeros((2, len(errors), intervals.LEVELS.size))
         for place in np.flatnonzero(known):
             at_levels[0, place], at_levels[1, place] = errors[place].at_levels(intervals.LEVELS)
-        rest = rows / scales[:, None], kept, at_levels
+        rest = rows / scales[:, None], known & ~curve.saturated(score), at_levels
         return cls(scores, errors, ends, values, scales, *rest)
 
     @property
@@ -505,15 +476,11 @@ class _Drawn(NamedTuple):
         return max(min(error.freedom for error in self.errors), 1.0)
 
     def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
-        values = [[error.value for error in model.scores] for model in (self, other)]
-        with np.errstate(divide="ignore"):
-            logs = np.log(np.array(values))
+        values = np.array([[error.value for error in model.scores] for model in (self, other)])
         limits = (np.array(ends) for ends in zip(self.limits, other.limits, strict=True))
-        why = saturation.untested(score, names, logs, saturation.Nearly(*limits))
-        both = zip(self.errors, other.errors, strict=True)
-        return [
-            reason or one.reason or two.reason for reason, (one, two) in zip(why, both, strict=True)
-        ]
+        why = saturation.untested(score, names, values, saturation.Nearly(*limits))
+        both = zip(why, self.errors, other.errors, strict=True)
+        return [reason or one.reason or two.reason for reason, one, two in both]
 
     def level_apart(self, other: _Drawn, correlation: np.ndarray | float) -> np.ndarray:
         """The smallest level from which on the interval of the difference excludes 0, `[m]`."""

@@ -22,7 +22,6 @@ from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import components, shrinkage
 from condvendi_jax.statistics.reasons import Reason
-from condvendi_jax.statistics.shrinkage import PromptSpread
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
 
@@ -61,10 +60,8 @@ class Contributions(Result):
         scores = [getattr(self.influences, name) for name in names]
         rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in scores)] for k in shown]
         main = titles.get("conditional") or titles["vendi"]
-        return [
-            f"{whole.n:,} outputs, the most redundant first, by their influence on {main}:",
-            Table(["row", *titles.values()], rows),
-        ]
+        words = f"{whole.n:,} outputs, the most redundant first, by their influence on {main}:"
+        return [words, Table(["row", *titles.values()], rows)]
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.
@@ -117,7 +114,7 @@ def contributions(
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
     result = row_influences(pairs, entropy, method)
-    of_rows = PerScore(*(rows.mean(axis=0) for rows in result.rows))
+    of_rows = PerScore(*(rows.mean(axis=0) for rows in result.changes))
     return Contributions(result.decomposition, of_rows, pairs.shares, pairs.bandwidths)
 
 
@@ -168,9 +165,8 @@ def prompt_table(
     elif pairs.paired:
         _, numbers = pairs.prompt_kinds
     else:
-        raise ValueError(
-            "labels: there are outputs alone; expected the prompt of every row [n], received None."
-        )
+        expected = "expected the prompt of every row [n], received None."
+        raise ValueError(f"labels: there are outputs alone; {expected}")
     result = contributions(pairs, order=order, truncation=truncation, method=method)
     return tabulate(pairs, result, entropy, numbers, names)
 
@@ -191,7 +187,7 @@ def tabulate(
 
 def _by_prompt(
     pairs: Pairs, membership: np.ndarray, entropy: Entropy
-) -> tuple[list[np.ndarray], PromptSpread | None, Reason | None]:
+) -> tuple[list[np.ndarray], shrinkage.PromptSpread | None, Reason | None]:
     """The columns of `PromptScore` after the first row, `[p]` each, the spread, or why not."""
     near, shares = pairs.gathered(), pairs.shares
     counted = np.flatnonzero(shares > 0)

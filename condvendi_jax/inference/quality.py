@@ -40,10 +40,9 @@ class Asked(NamedTuple):
         if quality is None and at_least is None and draws is None:
             return None
         if quality is None or at_least is None:
-            raise ValueError(
-                "quality, at_least: expected both, a number for each output and the number from "
-                f"which it is good, received no {'quality' if quality is None else 'at_least'}."
-            )
+            missing = "quality" if quality is None else "at_least"
+            both = "a number for each output and the number from which it is good"
+            raise ValueError(f"quality, at_least: expected both, {both}, received no {missing}.")
         at_least = checks.check_number(at_least, name="at_least", above=-math.inf)
         values, most, usual = {}, math.inf, _DRAWS
         for name, numbers in of_each_model(quality, models, "quality").items():
@@ -52,15 +51,13 @@ class Asked(NamedTuple):
             with checks.naming(name):
                 if isinstance(numbers, (list, tuple)):
                     numbers = [math.nan if value is None else value for value in numbers]
-                signed: Any = {"name": "quality", "signed": True}
-                values[name] = checks.check_weights(numbers, pairs.n, **signed)
+                values[name] = checks.check_weights(numbers, pairs.n, name="quality", signed=True)
             sizes = np.bincount(pairs.prompt_kinds[1])
             most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))
             if not (pairs.paired and memory.fits(int(sizes.max()), pairs.dtype)):
-                raise ValueError(
-                    "quality: expected the prompt of each output, and outputs to each whose n x n "
-                    f"arrays fit in memory, received {sizes.max():,} outputs to one prompt."
-                )
+                expected = "the prompt of each output, and outputs to each whose n x n arrays fit"
+                received = f"received {sizes.max():,} outputs to one prompt."
+                raise ValueError(f"quality: expected {expected} in memory, {received}")
         draws = checks.check_count(usual if draws is None else draws, name="draws", minimum=1)
         if draws > most:
             largest = "the largest number of outputs to a prompt that every model has"

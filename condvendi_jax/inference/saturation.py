@@ -5,15 +5,11 @@ rounding errors, or the tail of a kernel. `of_entropies` is the one test of scor
 at a limit, `untested` says which two models are then not compared, and `advice` what to do.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from condvendi_jax.base.devices import take
 from condvendi_jax.base.tables import span
@@ -43,11 +39,9 @@ _LOOKED_AT = 4096
 
 
 def rounding(entropy: Entropy, dtype: Any) -> float:
-    """The largest change of a score by rounding in a dtype, relative to the score.
-
-    Below order 1 small eigenvalues count more, and so does their rounding.
-    """
+    """The largest change of a score by rounding in a dtype, relative to the score."""
     units = _EPS_OF_EIGENVALUES if entropy.needs_spectrum else _EPS_OF_SUMS
+    # Below order 1 small eigenvalues count more, and so does their rounding.
     return float(units * np.finfo(dtype).eps) ** min(1.0, entropy.order)
 
 
@@ -55,12 +49,8 @@ def largest_score(pairs: Pairs, entropy: Entropy) -> float:
     """The largest score that the weights allow, of rows that share nothing: n if they are equal."""
     if pairs.weights is None:
         return float(min(pairs.n, entropy.truncation or pairs.n))
-    return float(_of_shares(np.sort(pairs.shares)[::-1].astype(pairs.dtype), entropy))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _of_shares(shares: ArrayLike, entropy: Entropy) -> jax.Array:
-    return jnp.exp(entropy.of_spectrum(jnp.asarray(shares)))
+    shares = np.sort(pairs.shares)[::-1].astype(pairs.dtype)
+    return float(np.exp(entropy.of_spectrum(shares)))
 
 
 class Nearly(NamedTuple):
@@ -84,11 +74,9 @@ def nearly(values: Any, largest: Any) -> Nearly:
 
 
 def of_entropies(terms: Any, largest: Any) -> Nearly:
-    """Whether scores of these entropies are nearly at a limit, `[scores, ...]`: see `untested`.
+    """Whether scores are nearly at a limit, `[scores, ...]`: see `untested`.
 
-    Args:
-      terms: of outputs and, with prompts, of prompts and of pairs, `[terms, ...]`, in nats.
-      largest: the largest score that each can have, as `nearly`.
+    Of entropies `[terms, ...]` in nats, as `order_two.entropies_of`, and `largest` as `nearly`.
     """
     alike, apart = nearly(np.exp(terms), largest)
     of_scores = np.stack([apart[0], apart[-1], apart[0] | apart[-1]][: len(apart)])
@@ -98,11 +86,8 @@ def of_entropies(terms: Any, largest: Any) -> Nearly:
 def limits_of(
     decomposition: Decomposition, population: Any, *, paired: bool, largest: float
 ) -> dict[str, Limit]:
-    """By name, the limits that scores of one model are near: of a `Population`, of its rows.
-
-    None of truncated scores, whose limit says nothing of pairs of rows.
-    """
-    if decomposition.truncation is not None:
+    """By name, the limits that scores of one model are near: of a `Population`, of its rows."""
+    if decomposition.truncation is not None:  # Its limit says nothing of pairs of rows.
         return {}
     terms = decomposition.entropies[: 3 if paired else 1]
     limits = population.limits if population else of_entropies(terms, largest)
@@ -124,7 +109,7 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
     Args:
       score: vendi, conditional or information.
       models: the names of the two.
-      values: their scores, or the logarithms, an array `[2, m]`; nothing is said of NaN.
+      values: their scores, an array `[2, m]`; nothing is said of NaN.
       limits: whether their outputs, or pairs, are at a limit, `[2, m]` each.
     """
     smaller = values <= values[::-1]

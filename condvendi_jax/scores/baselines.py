@@ -73,11 +73,10 @@ def pointwise_mutual_information(
         ridge = checks.check_number(ridge, name="ridge", above=0, expected=words)
     size, d_x, d_t = len(reference[0]), x.shape[1], t.shape[1]
     if ridge is None and size <= d_x + d_t:
-        raise ValueError(
-            f"A Gaussian of pairs in {d_x} + {d_t} = {d_x + d_t} dimensions needs more than "
-            f"{d_x + d_t} reference pairs, received {size}: give more references, embed in fewer "
-            "dimensions, or pass a ridge."
-        )
+        d = d_x + d_t
+        needed = f"{d_x} + {d_t} = {d} dimensions needs more than {d} reference pairs"
+        cure = "give more references, embed in fewer dimensions, or pass a ridge."
+        raise ValueError(f"A Gaussian of pairs in {needed}, received {size}: {cure}")
     fit = _fit(*reference, ridge or 0.0)
     if checks.is_concrete(fit):
         _check_regular(fit)
@@ -117,10 +116,8 @@ def _check_pairs(
     references = checks.as_arrays(given)
     for (name, array), points in zip(references.items(), (x, t), strict=True):
         if array.ndim == 2 and array.shape[1] != points.shape[1]:
-            raise ValueError(
-                f"{name}: expected {points.shape[1]} columns as in the evaluated pairs, received "
-                f"{array.shape[1]}."
-            )
+            expected = f"expected {points.shape[1]} columns as in the evaluated pairs"
+            raise ValueError(f"{name}: {expected}, received {array.shape[1]}.")
     moved = {f"reference_{name}": origin for name, origin in origins.items()}
     return x, t, tuple(checks.check_arrays(references, origins=moved))
 
@@ -133,11 +130,10 @@ def _check_regular(fit: _Fit) -> None:
     if small.any():
         column, d_x = int(small.argmax()), len(left) - len(fit.prompt)
         place = f"{column} of the outputs" if column < d_x else f"{column - d_x} of the prompts"
-        raise ValueError(
-            f"The covariance of the reference pairs is singular in {left.dtype.name}: column "
-            f"{place} is constant or a combination of the columns before it. Pass a ridge, embed "
-            "in fewer dimensions, or enable x64."
-        )
+        why = f"column {place} is constant or a combination of the columns before it"
+        singular = f"covariance of the reference pairs is singular in {left.dtype.name}"
+        cure = "Pass a ridge, embed in fewer dimensions, or enable x64."
+        raise ValueError(f"The {singular}: {why}. {cure}")
 
 
 @jax.jit
@@ -203,10 +199,9 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
         origin = next((row for row in origins if row is not None), None)
     x, y = (checks.check_embeddings(a, name=k, origin=origin) for k, a in given.items())
     if x.shape[1] != y.shape[1]:
-        raise ValueError(
-            "references: expected embeddings of the same space as the outputs, received "
-            f"{y.shape[1]} columns for {x.shape[1]}."
-        )
+        expected = "expected embeddings of the same space as the outputs"
+        received = f"received {y.shape[1]} columns for {x.shape[1]}."
+        raise ValueError(f"references: {expected}, {received}")
     if checks.is_concrete(x, y, kernel):
         for name, points in zip(given, (x, y), strict=True):
             kernel.check_points(points, name=name)

@@ -244,6 +244,6 @@ def test_an_error_that_is_mostly_noise_comes_with_a_warning():
     pairs = Pairs(*draw_pairs(N, dtype=np.float32), **KERNELS)
     found = errors_of.row_influences(pairs, cv.Entropy(2), AUTO)
     noise = 300 * np.random.default_rng(0).normal(size=(4, N))
-    found = found._replace(rows=found.rows._replace(vendi=found.rows.vendi + noise))
+    found = found._replace(changes=found.changes._replace(vendi=found.changes.vendi + noise))
     with pytest.warns(UserWarning, match="the standard error of vendi is mostly that of the estim"):
         errors_of._by_influences(pairs, found, Groups(np.arange(N), "rows"), None)

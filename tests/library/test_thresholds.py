@@ -66,14 +66,14 @@ def test_the_share_of_modes_at_which_derivatives_do_not_do(units, modes):
 
     def reason(times, **other):
         whole = {"order": 1, "truncation": None, "entropies": (0.5, math.log(modes * times))}
-        deletions = other.pop("deletions", None)
+        deleted = other.pop("deleted", False)
         whole = SimpleNamespace(**whole | other)
-        found = SimpleNamespace(decomposition=whole, deletions=deletions)
+        found = SimpleNamespace(decomposition=whole, deleted=deleted)
         return errors_of.too_many_modes(rows(40), found, groups)
 
     assert reason(0.999) is None
     assert reason(1.001) == f"40 rows are few for {modes:.0f} modes"
-    assert reason(2, order=2) is reason(2, truncation=5) is reason(2, deletions=1) is None
+    assert reason(2, order=2) is reason(2, truncation=5) is reason(2, deleted=True) is None
     assert reason(2, order=1.99) is not None
 
 
