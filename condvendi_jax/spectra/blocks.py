@@ -7,6 +7,7 @@ deletions: the cost is linear in the number of blocks, and no n x n array is nee
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from condvendi_jax.base.devices import on_host
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerTerm, eigenvalues
-from condvendi_jax.grams.operators import TiledGram, factor_of
+from condvendi_jax.grams.operators import TiledGram, WeightedGram, factor_of
 from condvendi_jax.spectra import order_two
 
 _LARGEST = 4096  # Rows of a block: of larger ones all eigenvalues take long.
@@ -42,7 +43,6 @@ class Blocks(TiledGram):
 
     kinds: np.ndarray  # The number of the block of each row, `[n]`.
     varying: int | None  # The factor that is not one inside every block.
-    shares: np.ndarray  # Of the rows, `[n]`.
 
     @property
     def rank_bound(self) -> int:
@@ -52,14 +52,11 @@ class Blocks(TiledGram):
     def store(self) -> Blocks:
         return self
 
-    def scaled(self, weights: Any) -> Blocks:
-        return dataclasses.replace(self, shares=self.shares * self.n * np.square(weights))
-
-    def squared_frobenius_norm(self) -> Any:
-        return np.sum(np.square(self.eigenvalues(), dtype=float))
+    def scaled(self, weights: Any) -> WeightedBlocks:
+        return WeightedBlocks(self, math.sqrt(self.n) * weights)
 
     def eigenvalues(self) -> Any:
-        return descending(self.spectra(self.shares, vectors=False), self.n)[0]
+        return descending(self.spectra(np.full(self.n, 1 / self.n), vectors=False), self.n)[0]
 
     def spectra(self, shares: np.ndarray, *, vectors: bool = True) -> list[Spectrum]:
         """The spectra of all blocks, those of similar sizes together, for shares `[n]` of rows.
@@ -109,6 +106,26 @@ class Blocks(TiledGram):
             values[some] = tile[at_once, :, at_once]
         values[:, np.arange(m), np.arange(m)] = 1
         return values
+
+
+class WeightedBlocks(WeightedGram):
+    """`Blocks` of weighted rows."""
+
+    gram: Blocks
+
+    def store(self) -> WeightedBlocks:
+        return self
+
+    def eigenvalues(self) -> Any:
+        return descending(self.spectra(np.square(self._unit()), vectors=False), self.n)[0]
+
+    def spectra(self, shares: np.ndarray, *, vectors: bool = True) -> list[Spectrum]:
+        """`Blocks.spectra`, for any shares of rows."""
+        return self.gram.spectra(shares, vectors=vectors)
+
+
+#: The Grams whose eigenvalues are those of blocks.
+IN_BLOCKS = Blocks, WeightedBlocks
 
 
 def groups_of(numbers: np.ndarray, weights: np.ndarray) -> list[order_two.Leaving]:
@@ -173,12 +190,7 @@ def blocks_of(points: Pairs) -> dict[str, Blocks]:
             both = equal * (numbers[1].max() + 1) + numbers[1]
             equal = np.unique(both, return_inverse=True)[1].reshape(-1)
         apart = [i for i, k in enumerate(term) if not near.kernels[k].compares_equality]
-        gram = Blocks(
-            tuple(factors[k] for k in term),
-            kinds=equal,
-            varying=apart[0] if apart else None,
-            shares=np.full(near.n, 1 / near.n),
-        )
+        gram = Blocks(tuple(factors[k] for k in term), equal, apart[0] if apart else None)
         if gram.rank_bound < min(near.n, _LARGEST + 1):
             grams[name] = gram
     return grams

@@ -37,8 +37,10 @@ _ENTRIES = 2**22  # Of the points and kernels of several sets, which one program
 
 @dataclasses.dataclass(frozen=True)
 class Exact(Method):
-    """All eigenvalues: O(n^3) time and n x n arrays, or less where the kernels have few features.
+    """All eigenvalues: O(n^3) time and n x n arrays.
 
+    Less where the kernels have few features. Where prompts are equal or different, the conditional
+    score takes the eigenvalues of each prompt by itself, in time linear in the number of prompts.
     Needs no key. Differentiable, and the only method that works inside `jax.jit`.
     """
 

@@ -14,7 +14,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm, log_scores, von_neumann
 from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams.operators import Dense
-from condvendi_jax.spectra.blocks import Blocks
+from condvendi_jax.spectra.blocks import IN_BLOCKS
 from condvendi_jax.spectra.estimators import DEFAULT_RTOL, MAX_STEPS, Budget, Sampler, Samplers
 from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
 from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
@@ -218,13 +218,13 @@ class Estimating(Method):
         """The Grams to multiply with; that of pairs is the product of the other two."""
 
         def held(gram: Operator) -> Any:
-            if isinstance(gram, Blocks):  # All its eigenvalues take less time than products.
+            if isinstance(gram, IN_BLOCKS):  # All its eigenvalues take less time than products.
                 return gram
             return _store(gram) if self._stores else jax.tree.map(placed, gram)
 
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             joint = grams.get("joint")
-            if isinstance(joint, Blocks) or not isinstance(joint, Gram):
+            if isinstance(joint, IN_BLOCKS) or not isinstance(joint, Gram):
                 return {name: held(grams[name]) for name in terms}
             factors = {name: held(gram) for name, gram in grams.items() if name != "joint"}
             joint = factors["outputs"] * factors["prompts"]

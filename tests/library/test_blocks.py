@@ -129,10 +129,11 @@ def test_a_conditional_score_needs_no_matrix_of_all_rows(monkeypatch):
         assert_close(score, np.float32(np.sqrt(2)))
 
 
-def test_only_the_outputs_are_estimated_where_blocks_are_exact():
+@pytest.mark.parametrize("weights", [None, np.arange(600) % 5])
+def test_only_the_outputs_are_estimated_where_blocks_are_exact(weights):
     prompts = np.repeat(np.arange(300), 2)
     outputs = np.random.default_rng(0).normal(size=(600, 2)).astype(np.float32)
-    pairs = cv.Pairs(outputs, prompts, kernel=cv.Gaussian(0.3))
+    pairs = cv.Pairs(outputs, prompts, kernel=cv.Gaussian(0.3), weights=weights)
     estimated = cv.decompose(pairs, method=cv.Stored(jax.random.key(0)))
     assert estimated.method == "stored"
     errors = estimated.estimation.standard_errors
