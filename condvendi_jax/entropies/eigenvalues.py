@@ -20,6 +20,8 @@ RANK_ONE = 16
 # sqrt(n) eps of the largest. Measured: 1 and 1.8 at most, over many Grams of 2 to 2,000 points.
 _TRACE_TOLERANCE = 4
 _NORM_TOLERANCE = 16
+# Side of matrices that NumPy decomposes in stacks; SciPy takes half the time for larger ones.
+_BY_NUMPY_UP_TO = 128
 
 
 def matmul(left: Any, right: Any) -> Any:
@@ -49,7 +51,7 @@ def spectrum(matrix: Any) -> Any:
     along a symmetric tangent B, diag(V^T B V), is finite at ties and at zero.
     """
     if isinstance(matrix, np.ndarray):
-        return _projected(_eigenvalues(matrix), matrix)
+        return _of_matrix(eigenpairs(matrix, vectors=False)[0], matrix)
     return _spectrum(matrix)
 
 
@@ -57,7 +59,7 @@ def spectrum(matrix: Any) -> Any:
 def _spectrum(matrix: jax.Array) -> jax.Array:
     if matrix.shape[0] == 1:
         return jnp.ones((1,), matrix.dtype)
-    return _projected(_eigenvalues(matrix), matrix)
+    return _of_matrix(jnp.linalg.eigvalsh(matrix), matrix)
 
 
 @_spectrum.defjvp
@@ -73,22 +75,30 @@ def _spectrum_jvp(
 def decomposed(matrix: Any) -> tuple[Any, Any]:
     """`spectrum` with eigenvectors, the columns of `[n, n]`; more work, and not differentiable."""
     on_host = isinstance(matrix, np.ndarray)
-    values, vectors = _on_host(matrix) if on_host else jnp.linalg.eigh(matrix)
-    return _projected(values, matrix), vectors[:, ::-1]
+    values, vectors = eigenpairs(matrix) if on_host else jnp.linalg.eigh(matrix)
+    return _of_matrix(values, matrix), vectors[:, ::-1]
 
 
-def _on_host(matrix: np.ndarray, *, vectors: bool = True) -> tuple[np.ndarray, Any]:
-    """Ascending eigenvalues and, if wanted, their vectors; NaN where they do not converge."""
-    from scipy.linalg import LinAlgError, eigh  # Imported where it is used: it is slow to import.
-
+def eigenpairs(matrices: np.ndarray, *, vectors: bool = True) -> tuple[np.ndarray, Any]:
+    """Ascending eigenvalues of `[..., n, n]` and, if wanted, eigenvectors; NaN where one fails."""
     try:
+        if matrices.shape[-1] <= _BY_NUMPY_UP_TO:
+            if vectors:
+                return np.linalg.eigh(matrices)
+            return np.linalg.eigvalsh(matrices), None
+        if matrices.ndim > 2:
+            parts = [eigenpairs(matrix, vectors=vectors) for matrix in matrices]
+            values, columns = zip(*parts, strict=True)
+            return np.stack(values), np.stack(columns) if vectors else None
+        from scipy.linalg import eigh  # Imported where it is used: it is slow to import.
+
         # By divide and conquer, which takes half the time of the default. The transposed matrix
         # is the same one, in the order of LAPACK.
         how: Any = {"driver": "evd", "check_finite": False, "eigvals_only": not vectors}
-        result = eigh(matrix.T, **how)
-    except LinAlgError:
-        return np.full(len(matrix), np.nan, matrix.dtype), np.full_like(matrix, np.nan)
-    return result if vectors else (result, None)
+        result = eigh(matrices.T, **how)
+        return result if vectors else (result, None)
+    except np.linalg.LinAlgError:
+        return np.full(matrices.shape[:-1], np.nan, matrices.dtype), np.full_like(matrices, np.nan)
 
 
 def check_spectra(*spectra: jax.Array) -> None:
@@ -111,32 +121,31 @@ def _sum(values: Any) -> Any:
     return xp.sum(xp.sum(xp.pad(values, (0, -values.shape[0] % width)).reshape(-1, width), axis=1))
 
 
-def _projected(values: Any, matrix: Any) -> Any:
-    """The eigenvalues of a matrix, projected to the simplex; NaN where their sums are wrong.
+def _of_matrix(values: Any, matrix: Any) -> Any:
+    return projected(values, namespace(matrix).diagonal(matrix), squared_norm(matrix))
 
-    A wrong eigenvalue changes the sum of all, or that of their squares; projected, it would be a
-    plausible spectrum of another matrix. Less than 4 n eps of the largest may be rounding.
+
+def projected(values: Any, diagonal: Any, norm: Any) -> Any:
+    """Eigenvalues `[n]`, projected to the simplex and descending; NaN where their sums are wrong.
+
+    The diagonal `[n]` and the squared norm are those of the matrix, or of all blocks of one that is
+    zero elsewhere. A wrong eigenvalue changes the sum of all, or that of their squares; projected,
+    it would be a plausible spectrum of another matrix. Less than 4 n eps of the largest may be
+    rounding.
     """
-    n, eps, xp = matrix.shape[0], jnp.finfo(matrix.dtype).eps, namespace(matrix)
-    norm, largest = squared_norm(matrix), xp.max(xp.abs(values))
-    off_trace = xp.abs(_sum(values) - _sum(xp.diagonal(matrix)))
+    n, eps, xp = values.shape[0], jnp.finfo(values.dtype).eps, namespace(values)
+    largest = xp.max(xp.abs(values))
+    off_trace = xp.abs(_sum(values) - _sum(diagonal))
     off_norm = xp.abs(_sum(xp.square(values)) - norm)
     # The errors of the eigenvalues, and the rounding of the sums. A NaN fails both.
     right = (off_trace <= eps * (_TRACE_TOLERANCE * n * largest + 4 * n**0.5)) & (
         off_norm <= eps * (_NORM_TOLERANCE * n**0.5 * largest + 2 * n * norm)
     )
-    projected = xp.where(right, project_to_simplex(values), xp.nan)
     # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2: at norm one the rank is one,
     # which n identical rows reach, and which Householder reflections of equal numbers miss.
-    first = xp.arange(n) == 0
-    return xp.where(norm >= 1 - RANK_ONE * eps, first.astype(values.dtype), projected)
-
-
-def _eigenvalues(matrix: Any) -> Any:
-    """Eigenvalues in no order."""
-    if isinstance(matrix, np.ndarray):
-        return _on_host(matrix, vectors=False)[0]
-    return jnp.linalg.eigvalsh(matrix)
+    first = (xp.arange(n) == 0).astype(values.dtype)
+    checked = xp.where(right, project_to_simplex(values), xp.nan)
+    return xp.where(norm >= 1 - RANK_ONE * eps, first, checked)
 
 
 def project_to_simplex(values: Any) -> Any:

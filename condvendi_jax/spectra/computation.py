@@ -92,7 +92,7 @@ def compute(
     terms = terms if points.paired else OUTPUTS
     computed: Iterator[Computed] = iter(())
     if spectral := [entropy for entropy in wanted if entropy.needs_spectrum]:
-        grams = methods.grams_of_terms(points)
+        grams = methods.grams_of_terms(points, terms)
         computed = iter(method.suited_to(grams, terms).entropies(grams, spectral, terms))
     return [
         next(computed)

@@ -22,7 +22,8 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import compiled_elsewhere
 from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator, together
-from condvendi_jax.spectra import krylov
+from condvendi_jax.spectra import blocks, krylov
+from condvendi_jax.spectra.blocks import IN_BLOCKS
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure, fitted
 from condvendi_jax.spectra.order_two import to_float64
 
@@ -73,9 +74,11 @@ class Samplers:
     """
 
     def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
+        whole = [gram for gram in grams if not isinstance(gram, IN_BLOCKS)]
+        norms = iter(_squared_norms(together(whole)) if whole else ())
         self.members = [
-            Sampler(gram, float(norm), key=key, budget=budget)
-            for gram, norm in zip(grams, _squared_norms(together(grams)), strict=True)
+            Sampler(gram, float(next(norms)) if gram in whole else 0, key=key, budget=budget)
+            for gram in grams
         ]
         self._sampled = [sampler for sampler in self.members if not sampler.complete]
         if not self._sampled:
@@ -265,6 +268,9 @@ class Sampler:
         if self.complete:
             if self._eigenvalues.size == 1:
                 return np.zeros((1, n))
+            if isinstance(self.gram, IN_BLOCKS):
+                rows = blocks.slopes(self.gram.spectra(shares), entropy, n)[1]
+                return centred(rows.astype(float)[None], shares)
             return centred(to_float64(_diagonal(self.gram, entropy))[None] / weights, shares)
         measure = self.measure()
         derivative = measure.derivative(entropy)

@@ -18,7 +18,8 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, eigenvalues
 from condvendi_jax.grams import Gram, grams_of
 from condvendi_jax.grams.operators import FeatureGram, square_roots
-from condvendi_jax.spectra import estimators
+from condvendi_jax.spectra import blocks, estimators
+from condvendi_jax.spectra.blocks import Blocks, Spectrum
 from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
 from condvendi_jax.spectra.order_two import Leaving, Sloped, in_order
 
@@ -29,14 +30,17 @@ _SECONDS_PER_CUBE = 5e-11
 # At order 1, groups are deleted exactly while their squared shares have up to this sum: with equal
 # weights, deletions then take no longer than the eigenvectors, and less than four n x n arrays.
 _GROUP_WORK = 0.2
+_WHOLE = 1e-12  # Of the weight of a block: rows that have all but this are all of its rows.
 _AT_ONCE = 2**20  # Entries of the features of groups that are deleted at once.
 _ENTRIES = 2**22  # Of the points and kernels of several sets, which one program holds a few times.
 
 
 @dataclasses.dataclass(frozen=True)
 class Exact(Method):
-    """All eigenvalues: O(n^3) time and n x n arrays, or less where the kernels have few features.
+    """All eigenvalues: O(n^3) time and n x n arrays.
 
+    Less where the kernels have few features. Where prompts are equal or different, the conditional
+    score takes the eigenvalues of each prompt by itself, in time linear in the number of prompts.
     Needs no key. Differentiable, and the only method that works inside `jax.jit`.
     """
 
@@ -61,7 +65,7 @@ class Exact(Method):
     ) -> Sloped:
         """The slopes, from one eigendecomposition of each Gram or of its dual matrix."""
         near = points.gathered()
-        grams = unweighted_grams(near)
+        grams = unweighted_grams(near, terms)
         warn_of_long_work(grams, terms)
         if leaving is not None:
             # By weights, so that copies of rows and their numbers give the same errors.
@@ -69,11 +73,10 @@ class Exact(Method):
             work = sum(np.square(weights).sum() for weights in several)
             if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK:
                 leaving = None
-        weights = np.asarray(near.shares, near.dtype)
 
         with memory.explained(near.n, near.dtype):
             # One term at a time holds the vectors of one matrix.
-            parts = [_term(grams[name], weights, leaving, entropy) for name in terms]
+            parts = [_term(grams[name], near.shares, leaving, entropy) for name in terms]
         values, rows, deletions, spectra = (
             dict(zip(terms, part, strict=True)) for part in zip(*parts, strict=True)
         )
@@ -114,10 +117,7 @@ def entropies_of_spectra(
 
 @compiled_elsewhere
 def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
-    """The eigenvalues above zero, `[r]`, and the projections `[n, r]` of the rows.
-
-    A projection is v_k^T phi_i, of the eigenvector v_k and the feature phi_i of a row.
-    """
+    """The eigenvalues above zero, `[r]`, and the projections `[n, r]` of the rows."""
     roots = square_roots(weights)
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
         products = eigenvalues.outer_products(gram.features * roots[:, None])
@@ -131,18 +131,20 @@ def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
 
 
 def _term(
-    gram: Gram, weights: np.ndarray, leaving: Sequence[Leaving] | None, entropy: Entropy
+    gram: Gram, shares: np.ndarray, leaving: Sequence[Leaving] | None, entropy: Entropy
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
     """The entropy of a term, and its slopes.
 
     Returns the value, derivatives in the weights of rows, the losses of groups, and eigenvalues.
     """
-    values, projections = map(np.asarray, _decomposed(gram, weights))
-    padded = np.pad(values, (0, weights.size - values.size))
-    value = entropy.of_spectrum(padded)
-    eigenvalues.check_spectra(value)
-    lost = [_deletions(value, values, projections, part) for part in leaving or ()]
-    rows = np.square(projections) @ entropy.slopes(padded)[: values.size]
+    if isinstance(gram, Blocks):
+        parts = gram.spectra(shares)
+    else:
+        values, projections = map(np.asarray, _decomposed(gram, np.asarray(shares, gram.dtype)))
+        every = np.arange(shares.size)[None]
+        parts = [Spectrum(every, shares[None], values[None], projections[None])]
+    value, rows, padded = blocks.slopes(parts, entropy, shares.size)
+    lost = [_deletions(value, parts, part, shares.size) for part in leaving or ()]
     return value, rows, lost, padded
 
 
@@ -219,40 +221,75 @@ def _compute_apart(
 
 
 def _deletions(
-    value: np.ndarray, values: np.ndarray, projections: np.ndarray, leaving: Leaving
+    value: np.ndarray, parts: Sequence[Spectrum], leaving: Leaving, n: int
 ) -> np.ndarray:
-    """The loss of the entropy of order 1 without each group, per weight, relative to the rest.
+    """The loss of the entropy of order 1 without each group, per weight, relative to the rest."""
+    weights = np.sum(leaving.weights, axis=1, dtype=float)
+    changes, (home, block, place) = np.zeros(weights.size), np.zeros((3, n), int)
+    for index, part in enumerate(parts):
+        there = np.nonzero(part.weights > 0)
+        home[part.rows[there]] = index
+        block[part.rows[there]], place[part.rows[there]] = there
+    for index, part in enumerate(parts):
+        # What leaves of one block is apart from the rest of its group.
+        group, column = np.nonzero((leaving.weights > 0) & (home[leaving.rows] == index))
+        rows, lost = leaving.rows[group, column], leaving.weights[group, column]
+        pairs = group * len(part.rows) + block[rows]
+        _, first, cells = np.unique(pairs, return_index=True, return_inverse=True)
+        of_cells, cells = block[rows[first]], cells.reshape(-1)
+        # A block that leaves takes all of its eigenvalues.
+        taken, held = np.bincount(cells, lost), part.weights.sum(axis=1)[of_cells]
+        entropies_of_blocks = np.sum(part.values * _logs(part.values), axis=1, dtype=float)
+        change = entropies_of_blocks[of_cells] - taken
+        some = np.flatnonzero((taken < (1 - _WHOLE) * held)[cells])
+        if some.size:
+            rest, numbers = np.unique(cells[some], return_inverse=True)
+            for groups, entries, of_rows in blocks.groups_of(numbers.reshape(-1), lost[some]):
+                places = place[rows[some][entries]]
+                change[rest[groups]] = _changes(part, of_cells[rest[groups]], places, of_rows)
+        changes += np.bincount(group[first], change, changes.size)
+    # Divided by the weight term by term: the difference of two entropies would lose the digits.
+    divided, lost = weights > 0, np.minimum(weights, 1 - np.finfo(value.dtype).epsneg)
+    per_weight, rest = 1 / np.where(divided, weights, 1), (1 - lost) * np.log1p(-lost)
+    return np.where(divided, -value - 1 - (changes + rest) * per_weight, 0)
+
+
+def _logs(values: np.ndarray) -> np.ndarray:
+    return np.log(np.where(values > 0, values, 1))
+
+
+def _changes(
+    part: Spectrum, of_groups: np.ndarray, places: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """The changes of tr A log A, less the weight that leaves, without groups of rows of blocks.
+
+    Group g are the rows in some `places` `[G, m]` of the block `of_groups[g]`.
 
     -x log x is the integral over s of log(1 + x / s) - x / (1 + s), less x, so that a group changes
     log det(s + A), by log det(1 - B) with B_ij = (w_i w_j)^(1/2) phi_i' (s + A)^-1 phi_j. Of this
     -tr B has the integral sum_k q_k log x_k, q_k = sum_i w_i (v_k' phi_i)^2, and the trapezoid rule
     in log s the rest: with steps of one right to 1e-8, with the longer ones of float32 to 1e-7.
     """
-    single = values.dtype == np.float32
+    dtype, alone = part.values.dtype, len(part.values) == 1
+    single = dtype == np.float32
     s = np.exp(np.arange(-24, 18 if single else 25, 1.25 if single else 1))
     # Zero eigenvalues have no part: the rows lie in what the others span.
-    columns = 1 / (np.maximum(values, 0)[:, None] + s)
-    logs = np.log(np.where(values > 0, values, 1))
-    columns = np.column_stack([columns, logs]).astype(values.dtype)
-    largest = 1 - np.finfo(values.dtype).epsneg
-    count, m = leaving.rows.shape
-    weights = np.asarray(leaving.weights, np.float64)
-    roots, changes = np.sqrt(weights).astype(values.dtype), np.zeros(count)
-    at_once = max(1, _AT_ONCE // (m * max(values.size, s.size * m)))
+    columns = 1 / (np.maximum(part.values, 0)[:, :, None] + s)
+    columns = np.concatenate([columns, _logs(part.values)[:, :, None]], axis=2).astype(dtype)
+    largest = 1 - np.finfo(dtype).epsneg
+    (count, m), rank = places.shape, columns.shape[1]
+    roots, changes = np.sqrt(weights).astype(dtype), np.zeros(count)
+    at_once = max(1, _AT_ONCE // max(m * rank, s.size * m * m, rank * s.size * (not alone)))
     for some in np.split(np.arange(count), range(at_once, count, at_once)):
-        parts = projections[leaving.rows[some]] * roots[some, :, None]
-        blocks = np.empty((some.size, s.size, m, m), values.dtype)
+        near = of_groups[some]
+        parts = part.projections[near[:, None], places[some]] * roots[some, :, None]
+        of_blocks = columns[0] if alone else columns[near]
+        matrices = np.empty((some.size, s.size, m, m), dtype)
         for k in range(m):  # B of all s is one matrix product of the products of two rows.
-            products = (parts[:, k:] * parts[:, k, None]) @ columns
-            blocks[:, :, k:, k] = blocks[:, :, k, k:] = products[..., :-1].swapaxes(1, 2)
+            products = (parts[:, k:] * parts[:, k, None]) @ of_blocks
+            matrices[:, :, k:, k] = matrices[:, :, k, k:] = products[..., :-1].swapaxes(1, 2)
             changes[some] += products[:, 0, -1]
         # By eigenvalues: where s is large, log det(1 - B) and -tr B would be equal up to rounding.
-        lost = np.clip(np.linalg.eigvalsh(blocks), 0, largest).astype(np.float64)
+        lost = np.clip(np.linalg.eigvalsh(matrices), 0, largest).astype(np.float64)
         changes[some] += (np.log1p(-lost) + lost).sum(axis=-1) @ s * math.log(s[1] / s[0])
-    # Divided by the weight term by term: the difference of two entropies would lose the digits.
-    weights = np.sum(weights, axis=1)
-    divided = weights > 0
-    per_weight = 1 / np.where(divided, weights, 1)
-    lost = np.minimum(weights, largest)
-    rest = (1 - lost) * np.log1p(-lost)
-    return np.where(divided, -value - 1 - (changes + rest) * per_weight, 0)
+    return changes

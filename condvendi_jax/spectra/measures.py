@@ -74,7 +74,8 @@ class Estimate:
     @property
     def noise(self) -> float:
         """Half the confidence interval of the probes alone, by Student's t."""
-        return float(intervals.student(self.per_probe.size - 1)) * self.standard_error
+        error = self.standard_error  # Zero of what is exact, which needs no quantile.
+        return error and float(intervals.student(self.per_probe.size - 1)) * error
 
     @property
     def half_width(self) -> float:

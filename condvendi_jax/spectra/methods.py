@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm
 from condvendi_jax.grams import Gram, Operator, grams_of
-from condvendi_jax.spectra.order_two import Leaving, Sloped
+from condvendi_jax.spectra.blocks import blocks_of
+from condvendi_jax.spectra.order_two import Leaving, Sloped, factor
 
 #: Names of fields of `PerTerm`: the terms H(X), H(T) and H(X, T) that are computed.
 Terms = tuple[str, ...]
@@ -47,7 +48,7 @@ class Method:
 
     def suited(self, points: Pairs, terms: Terms) -> Method:
         """The method that will run on these points; raises where it cannot, computes nothing."""
-        return self.suited_to(unweighted_grams(points, 0), terms)  # Without a matrix.
+        return self.suited_to(unweighted_grams(points, stores=False), terms)
 
 
 def check_method(method: Method) -> Method:
@@ -60,20 +61,31 @@ def check_method(method: Method) -> Method:
     return method
 
 
-def grams_of_terms(points: Pairs) -> Grams:
+def grams_of_terms(points: Pairs, terms: Terms = ALL_TERMS) -> Grams:
     """The Grams of outputs and, where there are prompts, of prompts and pairs, with the weights."""
-    grams = unweighted_grams(points)
+    grams = unweighted_grams(points, terms)
     if points.weights is None:
         return grams
     return {name: gram.weighted(points.weights) for name, gram in grams.items()}
 
 
-def unweighted_grams(points: Pairs, *dense_up_to: int) -> dict[str, Gram]:
-    """The Grams of outputs, prompts and pairs, without the weights of the rows: see `grams_of`."""
-    grams = dict(zip(ALL_TERMS, grams_of(points, *dense_up_to), strict=False))
-    if points.paired:
+def unweighted_grams(
+    points: Pairs, terms: Terms = ALL_TERMS, *, stores: bool = True
+) -> dict[str, Gram]:
+    """The Grams of outputs, prompts and pairs, without the weights of the rows: see `grams_of`.
+
+    No matrix is computed if not `stores`, or for what is not among the `terms`.
+    """
+    grams: dict[str, Any] = dict(blocks_of(points))
+    how = () if stores and not ("joint" in grams and "outputs" not in terms) else (0,)
+    if not grams:
+        grams = dict(zip(ALL_TERMS, grams_of(points, *how), strict=False))
+    for index, name in enumerate(ALL_TERMS[: len(points.arrays)]):
+        if name not in grams:
+            (grams[name],) = grams_of(factor(points, index), *how)
+    if points.paired and "joint" not in grams:
         grams["joint"] = grams["outputs"] * grams["prompts"]
-    return grams
+    return {name: grams[name] for name in ALL_TERMS if name in grams}
 
 
 def per_term(values: Mapping[str, Any]) -> PerTerm:

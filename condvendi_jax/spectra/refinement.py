@@ -1,10 +1,9 @@
 """Spectral measures in place of all eigenvalues, with probes and steps until scores are precise."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm, log_scores, von_neumann
 from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams.operators import Dense
+from condvendi_jax.spectra.blocks import IN_BLOCKS
 from condvendi_jax.spectra.estimators import DEFAULT_RTOL, MAX_STEPS, Budget, Sampler, Samplers
 from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
 from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
@@ -188,7 +188,8 @@ class Estimating(Method):
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """The slopes, from the probes of the estimate: no further product with A."""
-        samplers, (computed,) = self._estimated(grams_of_terms(points), (entropy,), terms)
+        grams = grams_of_terms(points, terms)
+        samplers, (computed,) = self._estimated(grams, (entropy,), terms)
         rows = [sampler.influences(entropy, points.shares) for sampler in samplers]
         return Sloped(computed, per_term(dict(zip(terms, rows, strict=True))))
 
@@ -196,7 +197,7 @@ class Estimating(Method):
         self, grams: Grams, wanted: Sequence[Entropy], terms: Terms
     ) -> tuple[list[Sampler], list[Computed]]:
         """Samplers and the entropies, refined until the scores are precise enough."""
-        held, dtype = self._held(grams), grams["outputs"].dtype
+        held, n, dtype = self._held(grams, terms), grams["outputs"].n, grams["outputs"].dtype
 
         def by_term(values: Iterable[Any]) -> PerTerm:
             return per_term(dict(zip(terms, values, strict=True)))
@@ -204,7 +205,7 @@ class Estimating(Method):
         def scores(row: list[Estimate]) -> list[Estimate]:
             return [score for score in log_scores(*by_term(row)) if score is not None]
 
-        with memory.explained(held["outputs"].n, dtype):
+        with memory.explained(n, dtype):
             samplers, rows = refine(
                 [held[name] for name in terms], wanted, scores, key=self.key, rtol=self.rtol
             )
@@ -213,14 +214,20 @@ class Estimating(Method):
         pairs = zip(values, map(by_term, rows), strict=True)
         return samplers, [Computed(*pair, self.name, measures) for pair in pairs]
 
-    def _held(self, grams: Grams) -> Grams:
+    def _held(self, grams: Grams, terms: Terms) -> Grams:
         """The Grams to multiply with; that of pairs is the product of the other two."""
-        held = _store if self._stores else functools.partial(jax.tree.map, placed)
+
+        def held(gram: Operator) -> Any:
+            if isinstance(gram, IN_BLOCKS):  # All its eigenvalues take less time than products.
+                return gram
+            return _store(gram) if self._stores else jax.tree.map(placed, gram)
+
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
-            if "joint" not in grams or not isinstance(grams["joint"], Gram):
-                return {name: held(gram) for name, gram in grams.items()}
+            joint = grams.get("joint")
+            if isinstance(joint, IN_BLOCKS) or not isinstance(joint, Gram):
+                return {name: held(grams[name]) for name in terms}
             factors = {name: held(gram) for name, gram in grams.items() if name != "joint"}
-            joint = cast(Gram, factors["outputs"]) * cast(Gram, factors["prompts"])
+            joint = factors["outputs"] * factors["prompts"]
             # Storing a dense Gram again would copy it.
             return factors | {"joint": joint if isinstance(joint, Dense) else held(joint)}
 
