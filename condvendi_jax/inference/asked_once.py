@@ -19,7 +19,7 @@ from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.results.evaluation import ScoredOrder
 from condvendi_jax.results.one_prompt import Curve, OnePrompt, State
-from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra import order_two, pair_sums
 from condvendi_jax.statistics import asked_once as statistics
 from condvendi_jax.statistics.influences import Error
 
@@ -81,7 +81,7 @@ def _borrowed(pairs: Pairs, exact: populations.Population) -> float | None:
     shares = points.shares.astype(points.dtype)
     rows = pairs.rows(exact.answers.rows).weighed(shares, copies=points.copies)
     inside = order_two.Answers(rows, np.arange(rows.n), exact.answers.copies, kind, 0)
-    sums = order_two.row_sums(rows) - inside.inside().prompt
+    sums = pair_sums.row_sums(rows) - inside.inside().prompt
     _, of_prompts, joint = sums @ rows.shares
     if not (of_prompts > 0 and joint > 0):
         return None
@@ -188,7 +188,7 @@ def _bins(
 ) -> tuple[statistics.Bins, statistics.Mean]:
     """The mean similarity of outputs in each bin of distances, and everywhere, in one pass."""
     kernel, unit = distances.distance_kernel(prompts)
-    tiles = order_two.tiles_of(pairs.under((pairs.kernels[0], kernel)))
+    tiles = pair_sums.tiles_of(pairs.under((pairs.kernels[0], kernel)))
     edges = np.stack([np.append(-1.0, ends[:-1] ** 2 / unit), ends**2 / unit])
     beside = jnp.asarray(shares, pairs.dtype), jnp.asarray(labels)
     if pairs.layout is not None:

@@ -30,8 +30,8 @@ from condvendi_jax.inference.errors import DEFAULT_GROUPS, FEWEST_ROWS, Groups, 
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.evaluation import Evaluation
-from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import to_float64
+from condvendi_jax.spectra import order_two, pair_sums
+from condvendi_jax.spectra.pair_sums import to_float64
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, group_influences
 
@@ -291,7 +291,7 @@ class Pooled:
         every = [[*map(to_host, rows.arrays[: multipliers.shape[1]])] for rows in self.models]
         starts, dtype = np.searchsorted(self.model, np.arange(len(every))), every[0][0].dtype
         model = self.models[0]
-        for groups, rows, weights in order_two.leaving_of(model, kinds, number, self.weights):
+        for groups, rows, weights in pair_sums.leaving_of(model, kinds, number, self.weights):
             # As many blocks each time, so that one program serves all: the last one again.
             at_once = max(1, min(len(rows), _ENTRIES // (rows.shape[1] * every[0][0].shape[1])))
             for start in range(0, len(rows), at_once):
@@ -335,7 +335,7 @@ def _sums_by_block(
     def compute(block: Any) -> jax.Array:
         arrays, weights, column, multipliers = block
         points = Pairs.trusted(arrays, kernels[: len(arrays)], n=weights.size)
-        tiles = order_two.tiles_of(points)
+        tiles = pair_sums.tiles_of(points)
         count = len(tiles.factors)
         others = tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers.swapaxes(0, 1))
         wanted = {"joint": (*tiles.subsets[-1], count), "prompts": (1, count + 1)}

@@ -24,7 +24,7 @@ from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, l
 from condvendi_jax.results.evaluation import ErrorsBy, ScoredOrder
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.spectra.order_two import Leaving, PairSums, leaving_of
+from condvendi_jax.spectra.pair_sums import Leaving, PairSums, leaving_of
 from condvendi_jax.statistics.influences import NOISE, Error, group_influences, is_noisy
 from condvendi_jax.statistics.reasons import ONE_PROMPT, Reason
 

@@ -9,7 +9,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.result import Result
 from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra import pair_sums
 from condvendi_jax.statistics import intervals
 
 
@@ -81,9 +81,9 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     """Means over pairs of different rows, how many pairs are independent, the rows in words."""
     # Of k_T^2, k_T^2 k_X^2, k_T^4, k_T^4 k_X^2, k_T^4 k_X^4, by the numbers of the squared kernels.
     subsets = ((1,), (0, 1), (1, 1), (0, 1, 1), (0, 0, 1, 1)) if pairs.paired else ((0,), (0, 0))
-    tiles = dataclasses.replace(order_two.tiles_of(pairs), subsets=subsets)
+    tiles = dataclasses.replace(pair_sums.tiles_of(pairs), subsets=subsets)
     sums = pairwise.squares_of_others(tiles)
-    means = pairs.n / (pairs.n - 1) * order_two.to_float64(sums)
+    means = pairs.n / (pairs.n - 1) * pair_sums.to_float64(sums)
     if not pairs.paired:
         means = np.array([1, means[0], 1, *means])
     if not means[0]:
@@ -97,7 +97,7 @@ def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
         expected = "expected cv.Indicator() as prompts repeat, so that rows are dependent"
         cure = "If yours are independent, give n different groups."
         raise ValueError(f"prompt_kernel: {expected}, received {pairs.kernels[1]!r}. {cure}")
-    sums = pairs.n * order_two.row_sums(pairs)[2]
+    sums = pairs.n * pair_sums.row_sums(pairs)[2]
     answers, sums = (np.bincount(pairs.prompt_kinds[1], weights) for weights in (None, sums))
     used = answers > 1
     same = (sums[used] / (answers * (answers - 1))[used]).clip(0, 1)

@@ -19,8 +19,9 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.errors import Groups, leaves_one_prompt, unit_influences
-from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.order_two import Answers, Inside, Leaving, PairMeans, PairSums
+from condvendi_jax.spectra import order_two, pair_sums
+from condvendi_jax.spectra.order_two import Answers, Inside, PairMeans
+from condvendi_jax.spectra.pair_sums import Leaving, PairSums
 from condvendi_jax.statistics import components, intervals, reasons
 from condvendi_jax.statistics.influences import Error, TwoWayError, root_mean_square
 from condvendi_jax.statistics.intervals import Ends
@@ -39,11 +40,11 @@ class Population:
     """
 
     answers: Answers  # Which rows count, and which answer the same prompt.
-    sums: np.ndarray  # `order_two.row_sums`, `[terms, n]`.
+    sums: np.ndarray  # `pair_sums.row_sums`, `[terms, n]`.
     inside: Inside  # `Answers.inside`.
     units: Groups | None = None  # That count as independent; None where there are no errors.
     leaving: Sequence[Leaving] = ()  # The rows of these groups.
-    among: Sequence[np.ndarray] = ()  # `order_two.sums_inside` them.
+    among: Sequence[np.ndarray] = ()  # `pair_sums.sums_inside` them.
     share: float | None = 0.0  # See `at`; None for that of the sample, for the papers' scores.
     same: float = 0.0
     reason: reasons.Reason | None = None  # Why there are no errors.
@@ -138,7 +139,7 @@ class Population:
     @functools.cached_property
     def _lost(self) -> np.ndarray:
         """The share of the rows that each unit has, `[G]`."""
-        return order_two.weight_of(self.leaving)
+        return pair_sums.weight_of(self.leaving)
 
     def _changes(self, whole: np.ndarray, without: np.ndarray) -> np.ndarray:
         """What numbers `[...]` lose without each unit, `[..., G]`."""

@@ -30,7 +30,7 @@ from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units, too_few
 from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.results.profile import Over, PairProfile, Profile
-from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra import order_two, pair_sums
 from condvendi_jax.statistics import intervals, multiplicity, reasons
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import Reason, Saturated
@@ -278,14 +278,14 @@ def _populations(
         moved = tuple(k for k, factor in enumerate(factors) if factor in moving)
         if traced:
             multiples = jnp.asarray(ladder, points.dtype)
-            return order_two.to_float64(_at_every(function, points, moved, multiples, *given))
+            return pair_sums.to_float64(_at_every(function, points, moved, multiples, *given))
         several = (_times(points, moved, times) for times in ladder.tolist())
-        return np.stack([order_two.to_float64(function(scaled, *given)) for scaled in several])
+        return np.stack([pair_sums.to_float64(function(scaled, *given)) for scaled in several])
 
     # The papers' scores count the pairs within a batch.
     within = answers._replace(points=points).inside(along) if unbiased else order_two.Inside()
-    inside = functools.partial(order_two.sums_inside, points, compute=along)
-    sums = order_two.row_sums(points, along, outputs=outputs)
+    inside = functools.partial(pair_sums.sums_inside, points, compute=along)
+    sums = pair_sums.row_sums(points, along, outputs=outputs)
     return population.of_each(answers, units, sums, within, inside)
 
 

@@ -17,7 +17,7 @@ from condvendi_jax.inference import saturation
 from condvendi_jax.inference.errors import row_influences
 from condvendi_jax.results.evaluation import score_name, score_names
 from condvendi_jax.results.prompts import PromptScore, PromptTable
-from condvendi_jax.spectra import exact, order_two
+from condvendi_jax.spectra import exact, pair_sums
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import components, shrinkage
@@ -245,7 +245,7 @@ def _of_batches(near: Pairs, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
     kinds = near.batch_kinds
     outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
-    leaving = order_two.leaving_of(outputs, kinds, kinds.max() + 1, weights)
-    inside = [order_two.sums_inside(outputs, rows) for rows in leaving]
-    sums = order_two.by_rows(leaving, inside, near.n)[0] + weights
+    leaving = pair_sums.leaving_of(outputs, kinds, kinds.max() + 1, weights)
+    inside = [pair_sums.sums_inside(outputs, rows) for rows in leaving]
+    sums = pair_sums.by_rows(leaving, inside, near.n)[0] + weights
     return sums, np.bincount(kinds, weights)[kinds]

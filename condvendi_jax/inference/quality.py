@@ -20,7 +20,7 @@ from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import population
 from condvendi_jax.inference.errors import Groups, Units
 from condvendi_jax.results.estimate import Estimate, Quality
-from condvendi_jax.spectra import exact, order_two
+from condvendi_jax.spectra import exact, order_two, pair_sums
 from condvendi_jax.statistics import intervals, reasons
 from condvendi_jax.statistics.influences import Error, root_mean_square
 
@@ -173,7 +173,7 @@ def _diversity(
         others = np.stack([same, np.bincount(kinds, good)[kinds], same])[None, :, rows] - 1
         inside = others[..., answers.rows] * answers.points.shares
 
-        def inside_of(leaving: order_two.Leaving) -> np.ndarray:
+        def inside_of(leaving: pair_sums.Leaving) -> np.ndarray:
             return np.where(leaving.weights > 0, inside[..., leaving.rows], 0)
 
         within = order_two.Inside(inside)

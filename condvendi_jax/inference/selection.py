@@ -13,7 +13,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.fold import Tiles
-from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra import pair_sums
 
 
 class Selection(NamedTuple):
@@ -67,7 +67,7 @@ def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
     if k > available:
         raise ValueError(f"k: expected at most {available} rows{limit}, received {k}.")
     near = pairs.gathered()
-    tiles = order_two.tiles_of(near)
+    tiles = pair_sums.tiles_of(near)
     if near.paired:  # The prompts and the pairs, or the outputs alone.
         tiles = dataclasses.replace(tiles, subsets=tiles.subsets[1:])
     # By the influence on an entropy of order 2, but for a constant.

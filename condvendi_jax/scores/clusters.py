@@ -15,7 +15,7 @@ from condvendi_jax.data.kernels import Kernel, check_kernel
 from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import Operator, grams_of
-from condvendi_jax.spectra import computation, exact, methods, order_two
+from condvendi_jax.spectra import computation, exact, methods, pair_sums
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 
@@ -100,7 +100,7 @@ def scores_by_cluster(
         outputs = Pairs(outputs, output_kernel=check_kernel(kernel, name="kernel"))
     elif kernel is not None:
         raise TypeError(f"kernel: expected none beside Pairs, received {kernel!r}.")
-    points = order_two.factor(outputs.gathered(), 0)
+    points = pair_sums.factor(outputs.gathered(), 0)
     checks.check_indices({"outputs": outputs, "labels": labels})
     names, cluster = labelling.check_labels(labels, points.n)
     weighted = points.weights is not None

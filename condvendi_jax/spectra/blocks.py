@@ -19,7 +19,7 @@ from condvendi_jax.base.devices import on_host
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerTerm, eigenvalues
 from condvendi_jax.grams.operators import TiledGram, WeightedGram, factor_of
-from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra import pair_sums
 
 _LARGEST = 4096  # Rows of a block: of larger ones all eigenvalues take long.
 _TILE = 128  # Rows whose kernel values are computed at once, also those between small blocks.
@@ -128,10 +128,10 @@ class WeightedBlocks(WeightedGram):
 IN_BLOCKS = Blocks, WeightedBlocks
 
 
-def groups_of(numbers: np.ndarray, weights: np.ndarray) -> list[order_two.Leaving]:
+def groups_of(numbers: np.ndarray, weights: np.ndarray) -> list[pair_sums.Leaving]:
     """The rows of groups that have the numbers `[n]`, and their weights; unlike sizes apart."""
     points: Any = None  # Their shares are not needed beside weights.
-    return order_two.leaving_of(points, numbers, int(numbers.max()) + 1, weights)
+    return pair_sums.leaving_of(points, numbers, int(numbers.max()) + 1, weights)
 
 
 def _eigenpairs(
@@ -177,11 +177,11 @@ def blocks_of(points: Pairs) -> dict[str, Blocks]:
     None inside transformations, and where the points are not on the host.
     """
     near, grams = on_host(points), dict[str, Blocks]()
-    kinds = None if near is None else order_two._compared_rows(near)
+    kinds = None if near is None else pair_sums.compared_rows(near)
     if near is None or kinds is None:
         return grams
     factors = tuple(factor_of(*both, None) for both in zip(near.kernels, near.arrays, strict=True))
-    for name, term in zip(PerTerm._fields, order_two._TERMS[: 2 * len(kinds) - 1], strict=False):
+    for name, term in zip(PerTerm._fields, pair_sums.TERMS[: 2 * len(kinds) - 1], strict=False):
         numbers: list[Any] = [kinds[k] for k in term if kinds[k] is not None]
         if not numbers:
             continue

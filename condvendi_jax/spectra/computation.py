@@ -16,7 +16,8 @@ from condvendi_jax.spectra import estimators, methods, order_two
 from condvendi_jax.spectra.exact import Exact, all_dual
 from condvendi_jax.spectra.measures import SpectralMeasure
 from condvendi_jax.spectra.methods import ALL_TERMS, OUTPUTS, Grams, Method, Terms, check_method
-from condvendi_jax.spectra.order_two import FROBENIUS, Leaving, Sloped
+from condvendi_jax.spectra.order_two import FROBENIUS, Sloped
+from condvendi_jax.spectra.pair_sums import Leaving
 from condvendi_jax.spectra.refinement import MatrixFree, Stored
 
 # Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md).

@@ -25,7 +25,7 @@ from condvendi_jax.grams.operators import Operator, together
 from condvendi_jax.spectra import blocks, krylov
 from condvendi_jax.spectra.blocks import IN_BLOCKS
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure, fitted
-from condvendi_jax.spectra.order_two import to_float64
+from condvendi_jax.spectra.pair_sums import to_float64
 
 DEFAULT_RTOL = 2e-3
 # In eps of the dtype, an empirical bound: rounding in the sum and the squares of the Ritz values.

@@ -21,7 +21,8 @@ from condvendi_jax.grams.operators import FeatureGram, square_roots
 from condvendi_jax.spectra import blocks, estimators
 from condvendi_jax.spectra.blocks import Blocks, Spectrum
 from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
-from condvendi_jax.spectra.order_two import Leaving, Sloped, in_order
+from condvendi_jax.spectra.order_two import Sloped
+from condvendi_jax.spectra.pair_sums import Leaving, in_order
 
 # Above this n all eigenvalues take minutes: a warning says so before the work begins.
 _LONG_ABOVE = 8000

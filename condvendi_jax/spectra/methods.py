@@ -13,7 +13,8 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm
 from condvendi_jax.grams import Gram, Operator, grams_of
 from condvendi_jax.spectra.blocks import blocks_of
-from condvendi_jax.spectra.order_two import Leaving, Sloped, factor
+from condvendi_jax.spectra.order_two import Sloped
+from condvendi_jax.spectra.pair_sums import Leaving, factor
 
 #: Names of fields of `PerTerm`: the terms H(X), H(T) and H(X, T) that are computed.
 Terms = tuple[str, ...]

@@ -18,7 +18,8 @@ from condvendi_jax.spectra.blocks import IN_BLOCKS
 from condvendi_jax.spectra.estimators import DEFAULT_RTOL, MAX_STEPS, Budget, Sampler, Samplers
 from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
 from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
-from condvendi_jax.spectra.order_two import Leaving, Sloped
+from condvendi_jax.spectra.order_two import Sloped
+from condvendi_jax.spectra.pair_sums import Leaving
 
 _MAX_PROBES = 256
 # A tight tolerance begins with more deflation and steps where there are more points than this. It

@@ -23,7 +23,7 @@ from condvendi_jax.entropies import (
     von_neumann,
 )
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.spectra import computation, methods, order_two
+from condvendi_jax.spectra import computation, methods, order_two, pair_sums
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 
@@ -147,7 +147,7 @@ def _prefix_entropies(pairs: Pairs, copies: jax.Array | None) -> tuple[PerTerm, 
     """
     weights = jnp.ones(pairs.n, pairs.dtype) if pairs.weights is None else pairs.weights
     weights = weights[None]
-    sums = pairwise.arrival_sums(order_two.tiles_of(pairs), weights=weights.T)[:, 0]
+    sums = pairwise.arrival_sums(pair_sums.tiles_of(pairs), weights=weights.T)[:, 0]
     squares = jnp.square(weights)
     alone = squares if copies is None else squares / jnp.maximum(copies, 1)[None]
     others = 2 * sums * weights

@@ -9,7 +9,7 @@ from oracles import assert_close, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.inference import errors, profiles
-from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra import order_two, pair_sums
 
 pytestmark = pytest.mark.usefixtures("x64")
 SIZES = [3, 1, 4, 3, 1, 5, 2]  # Of the prompts, whose rows are mixed.
@@ -53,29 +53,29 @@ CASES: Any = {
 @pytest.mark.parametrize("most", [0, 1 << 11], ids=["compiled", "NumPy"])
 @pytest.mark.parametrize("case", CASES)
 def test_sums_over_other_rows_are_those_of_all_pairs(case, most, monkeypatch):
-    monkeypatch.setattr(order_two, "_IN_NUMPY", most)
-    monkeypatch.setattr(order_two, "_BLOCK", 8)
+    monkeypatch.setattr(pair_sums, "_IN_NUMPY", most)
+    monkeypatch.setattr(pair_sums, "_BLOCK", 8)
     arrays, options, outputs, prompts = CASES[case]()
     pairs = cv.Pairs(*arrays, weights=WEIGHTS, **options)
     terms = [outputs] if prompts is None else [outputs, prompts, outputs * prompts]
     others = [np.square(gram) * (1 - np.eye(KIND.size)) for gram in terms]
-    assert_close(order_two.row_sums(pairs), [square @ pairs.shares for square in others])
+    assert_close(pair_sums.row_sums(pairs), [square @ pairs.shares for square in others])
     norms = [np.square(gram) @ pairs.shares @ pairs.shares for gram in terms]
     found = order_two.frobenius(pairs, ("outputs", "prompts", "joint"))
     assert_close([value for value in found if value is not None], -np.log(norms))
     # Of groups that are prompts, and of some that split them.
     for membership in (KIND, np.arange(KIND.size) % 4):
-        groups = order_two.leaving_of(pairs, membership, membership.max() + 1)
-        parts = [order_two.sums_inside(pairs, part) for part in groups]
+        groups = pair_sums.leaving_of(pairs, membership, membership.max() + 1)
+        parts = [pair_sums.sums_inside(pairs, part) for part in groups]
         inside = equal(membership)
         expected = [(square * inside) @ pairs.shares for square in others]
-        assert_close(order_two.by_rows(groups, parts, KIND.size), expected)
+        assert_close(pair_sums.by_rows(groups, parts, KIND.size), expected)
 
 
 def test_similarities_within_prompts_are_not_looked_for_between_them():
     similarities, gram = block_similarities()
     pairs = cv.Pairs(similarities)
-    found = order_two.row_sums(pairs)
+    found = pair_sums.row_sums(pairs)
     square = (np.square(gram) * (1 - np.eye(KIND.size))).mean(axis=1)
     assert_close(found[[0, 2]], np.stack([square, square]))
 
@@ -84,8 +84,8 @@ def test_conditional_rke_of_equal_prompts_compares_no_different_ones(monkeypatch
     def fail(*_):
         raise AssertionError("all pairs of rows were visited")
 
-    for name in ("_row_sums", "_squared_norms"):
-        monkeypatch.setattr(order_two, name, fail)
+    monkeypatch.setattr(pair_sums, "all_row_sums", fail)
+    monkeypatch.setattr(order_two, "_squared_norms", fail)
     score = cv.conditional_rke(ROWS, KIND, prompt_kernel=cv.Indicator(), **GAUSSIAN)
     same = equal(KIND)
     assert_close(score, same.sum() / (np.square(gaussian_gram(ROWS, 1.5)) * same).sum())
@@ -150,7 +150,7 @@ def test_kernels_of_stacks_are_those_of_each():
 
 def test_programs_for_a_gpu_run_inside_transformations_too(monkeypatch):
     """What is compiled with an option there, which JAX refuses inside, is the same program."""
-    monkeypatch.setattr(order_two, "_IN_NUMPY", 0)
+    monkeypatch.setattr(pair_sums, "_IN_NUMPY", 0)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     rows, expected = jax.numpy.asarray(ROWS), 1 / np.square(gaussian_gram(ROWS, 1.5)).mean()
     jax.clear_caches()

@@ -10,7 +10,7 @@ from oracles import assert_close, draw_pairs, gaussian_gram, weighted_logs
 
 import condvendi_jax as cv
 from condvendi_jax.grams import sums
-from condvendi_jax.spectra import order_two
+from condvendi_jax.spectra import pair_sums
 
 ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 1, "truncation": 7}]
 ENTROPIES += [*(slow({"order": order}) for order in (0.5, 1.05, 3))]
@@ -42,7 +42,7 @@ def test_influences_are_derivatives_in_the_weights_of_rows(options, x64):
 @pytest.mark.slow
 def test_row_sums_do_not_depend_on_the_tiles():
     outputs, prompts = draw_pairs(N - 7, dtype=np.float32)  # The last tile is padded.
-    tiles = order_two.tiles_of(cv.Pairs(outputs, prompts, **kernels()))
+    tiles = pair_sums.tiles_of(cv.Pairs(outputs, prompts, **kernels()))
     squares = [gaussian_gram(outputs, 0.8) ** 2, gaussian_gram(prompts, 0.6) ** 2]
     expected = np.stack([g.sum(axis=1) - 1 for g in (*squares, squares[0] * squares[1])])
     with precision.tiles(16):

@@ -11,7 +11,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
-from condvendi_jax.spectra import AUTO, order_two
+from condvendi_jax.spectra import AUTO, pair_sums
 from condvendi_jax.statistics import influences as influences_of
 
 N = 100
@@ -126,7 +126,7 @@ def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
 
 @pytest.mark.parametrize("largest, order", [(50, 2), (9, 1)])
 def test_deletions_of_unequal_groups_are_exact_in_tiles(largest, order, x64, monkeypatch):
-    monkeypatch.setattr(order_two, "_TILED_ABOVE", 16)
+    monkeypatch.setattr(pair_sums, "_TILED_ABOVE", 16)
     jax.clear_caches()
     pairs = draw_pairs(N)
     labels = np.random.default_rng(0).permutation(np.maximum(np.arange(N) - largest + 1, 0))

@@ -25,7 +25,7 @@ from condvendi_jax.grams import operators, sums
 from condvendi_jax.inference import designs, errors
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
-from condvendi_jax.spectra.order_two import tiles_of
+from condvendi_jax.spectra.pair_sums import tiles_of
 from experiments.lab import curves
 
 N = 14
