@@ -73,9 +73,7 @@ def eigenpairs(matrices: np.ndarray, *, vectors: bool = True) -> tuple[np.ndarra
     """Ascending eigenvalues of `[..., n, n]` and, if wanted, eigenvectors; NaN where one fails."""
     try:
         if matrices.shape[-1] <= _BY_NUMPY_UP_TO:
-            if vectors:
-                return np.linalg.eigh(matrices)
-            return np.linalg.eigvalsh(matrices), None
+            return np.linalg.eigh(matrices) if vectors else (np.linalg.eigvalsh(matrices), None)
         if matrices.ndim > 2:
             parts = [eigenpairs(matrix, vectors=vectors) for matrix in matrices]
             values, columns = zip(*parts, strict=True)

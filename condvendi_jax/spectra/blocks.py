@@ -52,10 +52,8 @@ class Blocks(TiledGram):
     def scaled(self, weights: Any) -> WeightedBlocks:
         return WeightedBlocks(self, math.sqrt(self.n) * weights)
 
-    def eigenvalues(self) -> Any:
-        return self._descending(np.full(self.n, 1 / self.n))
-
-    def _descending(self, shares: np.ndarray) -> np.ndarray:
+    def eigenvalues(self, shares: np.ndarray | None = None) -> Any:
+        shares = np.full(self.n, 1 / self.n) if shares is None else shares
         return descending(self.spectra(shares, vectors=False), self.n)[0]
 
     def spectra(self, shares: np.ndarray, *, vectors: bool = True) -> list[Spectrum]:
@@ -116,7 +114,7 @@ class WeightedBlocks(WeightedGram):
     spectra = property(lambda self: self.gram.spectra)
 
     def eigenvalues(self) -> Any:
-        return self.gram._descending(np.square(self._unit()))
+        return self.gram.eigenvalues(np.square(self._unit()))
 
 
 #: The Grams whose eigenvalues are those of blocks.

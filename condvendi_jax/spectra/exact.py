@@ -190,22 +190,19 @@ def padded_sets(
 
 
 @functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, None))
 def _compute_apart(
     kernel: Kernel, points: jax.Array, weights: jax.Array, entropy: Entropy
 ) -> tuple[jax.Array, jax.Array]:
     """`Sets.values` and `Sets.sums` of the points `[g, m, d]` with weights `[g, m]`."""
-
-    def compute_set(points: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
-        matrix, roots = gram.dense().matrix, square_roots(weights)
-        squares = jnp.square(matrix)
-        sums = jnp.stack([eigenvalues.matmul(k, weights) for k in (squares, jnp.square(squares))])
-        if not entropy.needs_spectrum:
-            return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
-        values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
-        return entropy.of_spectrum(values), sums
-
-    return jax.vmap(compute_set)(points, weights)
+    (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
+    matrix, roots = gram.dense().matrix, square_roots(weights)
+    squares = jnp.square(matrix)
+    sums = jnp.stack([eigenvalues.matmul(k, weights) for k in (squares, jnp.square(squares))])
+    if not entropy.needs_spectrum:
+        return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
+    values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
+    return entropy.of_spectrum(values), sums
 
 
 def _deletions(
