@@ -16,17 +16,5 @@ from condvendi_jax.entropies.entropy import (
     von_neumann,
 )
 
-__all__ = [
-    "Computed",
-    "Decomposition",
-    "Entropy",
-    "Estimation",
-    "PerScore",
-    "PerTerm",
-    "Scores",
-    "log_scores",
-    "of_pairs",
-    "of_squared_norm",
-    "scores_of",
-    "von_neumann",
-]
+__all__ = ["Computed", "Decomposition", "Entropy", "Estimation", "PerScore", "PerTerm", "Scores"]
+__all__ += ["log_scores", "of_pairs", "of_squared_norm", "scores_of", "von_neumann"]

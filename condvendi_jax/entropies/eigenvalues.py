@@ -31,11 +31,6 @@ def matmul(left: Any, right: Any) -> Any:
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
 
 
-def outer_products(features: jax.Array) -> jax.Array:
-    """Z^T Z `[D, D]`, the sum of the rows' outer products; rows of zeros add nothing."""
-    return matmul(features.T, features)
-
-
 def squared_norm(matrix: Any) -> Any:
     """||A||_F^2, summed by rows first, for the accuracy of float32."""
     xp = namespace(matrix)
@@ -57,19 +52,14 @@ def spectrum(matrix: Any) -> Any:
 
 @jax.custom_jvp
 def _spectrum(matrix: jax.Array) -> jax.Array:
-    if matrix.shape[0] == 1:
-        return jnp.ones((1,), matrix.dtype)
     return _of_matrix(jnp.linalg.eigvalsh(matrix), matrix)
 
 
 @_spectrum.defjvp
-def _spectrum_jvp(
-    primals: tuple[jax.Array], tangents: tuple[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def _spectrum_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (matrix,), (tangent,) = primals, tangents
     values, vectors = decomposed(matrix)
-    moved = matmul(tangent, vectors)
-    return values, jnp.sum(vectors * moved, axis=0)
+    return values, jnp.sum(vectors * matmul(tangent, vectors), axis=0)
 
 
 def decomposed(matrix: Any) -> tuple[Any, Any]:
@@ -83,9 +73,7 @@ def eigenpairs(matrices: np.ndarray, *, vectors: bool = True) -> tuple[np.ndarra
     """Ascending eigenvalues of `[..., n, n]` and, if wanted, eigenvectors; NaN where one fails."""
     try:
         if matrices.shape[-1] <= _BY_NUMPY_UP_TO:
-            if vectors:
-                return np.linalg.eigh(matrices)
-            return np.linalg.eigvalsh(matrices), None
+            return np.linalg.eigh(matrices) if vectors else (np.linalg.eigvalsh(matrices), None)
         if matrices.ndim > 2:
             parts = [eigenpairs(matrix, vectors=vectors) for matrix in matrices]
             values, columns = zip(*parts, strict=True)

@@ -261,21 +261,19 @@ class Decomposition(Result, Scores):
     unbiased: bool = False
 
     @classmethod
-    def of(
-        cls,
-        computed: Computed,
-        entropy: Entropy,
-        *,
-        n: int,
-        rounding: PerScore | None = None,
-        unbiased: bool = False,
-    ) -> Self:
-        """The decomposition of computed entropies; of H(X) alone where there are no prompts."""
+    def of(cls, computed: Computed, entropy: Entropy, *, n: int, **more: Any) -> Self:
+        """The decomposition of computed entropies; `more` are `rounding` and `unbiased`."""
         values = of_pairs(computed.values)
         dtype = jnp.dtype(values.outputs.dtype).name
-        estimation = None if computed.estimates is None else _estimation(computed.estimates)
-        how = dtype, computed.method, estimation, rounding, unbiased
-        return cls(*values, entropy.order, entropy.truncation, n, *how)
+        estimation, estimates = None, computed.estimates
+        if estimates is not None:
+            scores = log_scores(*estimates)
+            if estimates.prompts is None:
+                scores = PerScore(estimates.outputs, estimates.outputs, None)
+            ends = scores.map(_with_interval)
+            estimation = Estimation(*(ends.map(operator.itemgetter(part)) for part in (0, 1)))
+        how = dtype, computed.method, estimation
+        return cls(*values, entropy.order, entropy.truncation, n, *how, **more)
 
     def as_dict(self) -> dict[str, Any]:
         """The scores and all attributes as plain data."""
@@ -299,17 +297,9 @@ class Decomposition(Result, Scores):
         return ends.map(lambda interval, by: (interval[0] / by, interval[1] * by), moved)
 
 
-def _estimation(estimates: PerTerm) -> Estimation:
-    """The errors of the scores from those of the entropies."""
-    if estimates.prompts is None:
-        vendi = _with_interval(estimates.outputs)
-        scores = PerScore(vendi, vendi, information=(0.0, (1.0, 1.0)))
-    else:
-        scores = log_scores(*estimates).map(_with_interval)
-    return Estimation(*(scores.map(operator.itemgetter(part)) for part in (0, 1)))
-
-
 def _with_interval(log: Any) -> tuple[float, tuple[float, float]]:
-    """The standard error and the interval of the exponential."""
+    """The standard error and the interval of the exponential; of one where there is no estimate."""
+    if log is None:
+        return 0.0, (1.0, 1.0)
     low, high = (math.exp(min(end, 700.0)) for end in log.interval)  # Below the overflow.
     return math.exp(log.value) * log.standard_error, (low, high)

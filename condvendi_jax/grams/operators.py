@@ -328,7 +328,7 @@ class FeatureGram(OfPoints):
 
     def covariance(self) -> jax.Array:
         """Z^T Z / n, `[D, D]`, of trace one."""
-        return eigenvalues.outer_products(self.features) / self.n
+        return eigenvalues.matmul(self.features.T, self.features) / self.n
 
     def squared_frobenius_norm(self) -> jax.Array:
         """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""

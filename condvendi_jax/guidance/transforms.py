@@ -145,8 +145,12 @@ def _gradient(
     present, (latents, *prompts) = ring.finite_rows(batch)
 
     def objective(latents: jax.Array) -> jax.Array:
-        score = _log_score_of_spectra if entropy.needs_spectrum else _log_score_of_squares
-        return jnp.exp(score(entropy, (latents, *prompts), present, state))
+        rows = latents, *prompts
+        values = ring.kernel_values(state, rows, among_all=entropy.needs_spectrum)
+        if not entropy.needs_spectrum:
+            return jnp.exp(_log_score_of_squares(values, present, state))
+        counts = jnp.concatenate([present, state.filled])
+        return jnp.exp(_log_score_of_spectra(entropy, values, counts))
 
     gradient = jax.grad(objective)(latents)
     finite = present & jnp.isfinite(gradient).all(axis=1)
@@ -154,12 +158,9 @@ def _gradient(
     return jnp.where(finite[:, None], gradient, 0), skipped
 
 
-def _log_score_of_squares(
-    entropy: Entropy, batch: tuple[jax.Array, ...], present: jax.Array, state: ring.GuidanceState
-) -> jax.Array:
+def _log_score_of_squares(values: Any, present: jax.Array, state: Any) -> jax.Array:
     """log ||K_T||_F^2 - log ||K_Z * K_T||_F^2, where K_T is of ones if there are no prompts."""
-    assert state.squares is not None
-    values, b = ring.kernel_values(state, batch), len(present)
+    b = len(present)
 
     def log_norm(values: tuple[jax.Array, ...], later: jax.Array) -> jax.Array:
         square = ring.squared(values, present, state.filled)
@@ -169,18 +170,15 @@ def _log_score_of_squares(
     return log_norm(values[1:], state.squares[1]) - log_norm(values, state.squares[0])
 
 
-def _log_score_of_spectra(
-    entropy: Entropy, batch: tuple[jax.Array, ...], present: jax.Array, state: ring.GuidanceState
-) -> jax.Array:
+def _log_score_of_spectra(entropy: Entropy, values: Any, counts: jax.Array) -> jax.Array:
     """H(Z, T) - H(T) in nats, of the pairs that count."""
-    counts = jnp.concatenate([present, state.filled])
+    latents, *prompts = values
     entropy = entropy.fitted(counts.shape[0])
-    shares = counts.astype(batch[0].dtype) / jnp.sum(counts, dtype=batch[0].dtype)
+    shares = counts.astype(latents.dtype) / jnp.sum(counts, dtype=latents.dtype)
 
     def log_score(matrix: jax.Array) -> jax.Array:
         return entropy.of_spectrum(DenseGram(matrix).weighted(shares).eigenvalues())
 
-    latents, *prompts = ring.kernel_values(state, batch, among_all=True)
     if not prompts:
         return log_score(latents)
     return log_score(latents * prompts[0]) - log_score(prompts[0])

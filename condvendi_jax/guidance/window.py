@@ -89,9 +89,8 @@ def check_shape(value: Any, *, name: str) -> tuple[int, ...]:
 
 def checked_rows(state: GuidanceState, latents: Any, prompts: Any) -> tuple[jax.Array, ...]:
     """The batch as flattened rows in the compute dtype, one array for each kernel of the state."""
-    named = dict(zip(("latents", "prompts")[: len(state.rows)], (latents, prompts), strict=False))
-    flat = {}
-    for (name, value), kept in zip(named.items(), state.rows, strict=True):
+    flat, given = {}, (("latents", latents), ("prompts", prompts))
+    for (name, value), kept in zip(given, state.rows, strict=False):
         shape = check_shape(value, name=name)
         if math.prod(shape[1:]) != kept.shape[1]:
             expected = f"expected rows of {kept.shape[1]} numbers as in the state"

@@ -7,17 +7,5 @@ from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.spectra.refinement import MatrixFree, Stored, spectral_measure
 
-__all__ = [
-    "AUTO",
-    "Auto",
-    "Budget",
-    "Estimate",
-    "Exact",
-    "MatrixFree",
-    "Method",
-    "SpectralMeasure",
-    "Stored",
-    "compute",
-    "named",
-    "spectral_measure",
-]
+__all__ = ["AUTO", "Auto", "Budget", "Estimate", "Exact", "MatrixFree", "Method"]
+__all__ += ["SpectralMeasure", "Stored", "compute", "named", "spectral_measure"]

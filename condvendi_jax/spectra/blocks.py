@@ -49,14 +49,12 @@ class Blocks(TiledGram):
         """The side of the largest matrix whose eigenvalues are needed."""
         return 1 if self.varying is None else int(np.bincount(self.kinds).max())
 
-    def store(self) -> Blocks:
-        return self
-
     def scaled(self, weights: Any) -> WeightedBlocks:
         return WeightedBlocks(self, math.sqrt(self.n) * weights)
 
-    def eigenvalues(self) -> Any:
-        return descending(self.spectra(np.full(self.n, 1 / self.n), vectors=False), self.n)[0]
+    def eigenvalues(self, shares: np.ndarray | None = None) -> Any:
+        shares = np.full(self.n, 1 / self.n) if shares is None else shares
+        return descending(self.spectra(shares, vectors=False), self.n)[0]
 
     def spectra(self, shares: np.ndarray, *, vectors: bool = True) -> list[Spectrum]:
         """The spectra of all blocks, those of similar sizes together, for shares `[n]` of rows.
@@ -113,15 +111,10 @@ class WeightedBlocks(WeightedGram):
 
     gram: Blocks
 
-    def store(self) -> WeightedBlocks:
-        return self
+    spectra = property(lambda self: self.gram.spectra)
 
     def eigenvalues(self) -> Any:
-        return descending(self.spectra(np.square(self._unit()), vectors=False), self.n)[0]
-
-    def spectra(self, shares: np.ndarray, *, vectors: bool = True) -> list[Spectrum]:
-        """`Blocks.spectra`, for any shares of rows."""
-        return self.gram.spectra(shares, vectors=vectors)
+        return self.gram.eigenvalues(np.square(self._unit()))
 
 
 #: The Grams whose eigenvalues are those of blocks.

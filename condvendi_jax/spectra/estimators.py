@@ -74,17 +74,19 @@ class Samplers:
     """
 
     def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
+        start_key, self._probe_key = jax.random.split(key)
         whole = [gram for gram in grams if not isinstance(gram, IN_BLOCKS)]
         norms = iter(_squared_norms(together(whole)) if whole else ())
         self.members = [
-            Sampler(gram, float(next(norms)) if gram in whole else 0, key=key, budget=budget)
+            Sampler(gram, float(next(norms)) if gram in whole else 0, budget=budget)
             for gram in grams
         ]
         self._sampled = [sampler for sampler in self.members if not sampler.complete]
         if not self._sampled:
             return
         self._products = together([sampler.gram for sampler in self._sampled])
-        starts = tuple(sampler.start() for sampler in self._sampled)
+        start = jax.random.normal(start_key, (grams[0].n, budget.block), grams[0].dtype)
+        starts = tuple(sampler.gram.place(start) for sampler in self._sampled)
         spaces = krylov.krylov_spaces(self._products, starts, sweeps=budget.sweeps)
         for sampler, space in zip(self._sampled, spaces, strict=True):
             rest = sampler.gram.row_squares_beside(*sampler.deflate(space, rtol))
@@ -92,9 +94,15 @@ class Samplers:
         self._draw(0, budget.probes)
 
     def _draw(self, first: int, last: int) -> None:
-        """Adds a batch of probes to each sampler, at the steps of those before."""
+        """Adds a batch of probes, one key each, so that more probes begin with the fewer."""
+        gram = self._sampled[0].gram
+        folded = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))
+        draw = functools.partial(jax.random.rademacher, shape=(gram.n,), dtype=gram.dtype)
+        signs = jax.vmap(draw, out_axes=1)(folded(jnp.arange(first, last)))
         for sampler in self._sampled:
-            sampler.draw(first, last)
+            placed, capacity = sampler.gram.place(signs), sampler.capacity
+            state = krylov.start_lanczos(sampler.vectors, placed, capacity=capacity)
+            sampler.batches.append(state)
         self._advance(slice(-1, None), 0)
 
     def _advance(self, batches: slice, before: int) -> None:
@@ -111,7 +119,11 @@ class Samplers:
         before = self._sampled[0].steps
         if steps > before:  # Without a step to take, a program would be compiled for nothing.
             for sampler in self._sampled:
-                sampler.enlarge(steps)
+                sampler.steps = steps
+                for index, state in enumerate(sampler.batches):
+                    if state.alpha.shape[1] < steps:
+                        larger = krylov.enlarge(state, capacity=sampler.capacity)
+                        sampler.batches[index] = larger
             self._advance(slice(None), before)
 
     def widen(self, probes: int) -> None:
@@ -127,12 +139,10 @@ class Samplers:
 class Sampler:
     """The parts of a measure of one Gram, kept so that steps and probes can be added."""
 
-    def __init__(self, gram: Operator, norm: float, *, key: jax.Array, budget: Budget):
-        self.gram, self._budget = gram, budget
-        self._start_key, self._probe_key = jax.random.split(key)
+    def __init__(self, gram: Operator, norm: float, *, budget: Budget):
+        self.gram, self._norm, self._budget = gram, norm, budget
         self.probes, self.steps = budget.probes, budget.steps
         self.batch = budget.probes  # That are drawn at once.
-        self._norm = norm
         self._eps = float(jnp.finfo(gram.dtype).eps)
         self.batches: list[krylov.Tridiagonals] = []
         #: The diagonal `[n]` of the square of A - V diag(values) V^T.
@@ -144,11 +154,6 @@ class Sampler:
         self.complete = gram.n <= budget.products or dual or rank_one
         if self.complete:
             self._eigenvalues = np.ones(1) if rank_one else to_float64(all_eigenvalues(gram))
-
-    def start(self) -> jax.Array:
-        """The first block of the Krylov space, as placed."""
-        shape = self.gram.n, self._budget.block
-        return self.gram.place(jax.random.normal(self._start_key, shape, self.gram.dtype))
 
     def deflate(self, space: krylov.KrylovSpace, rtol: float) -> tuple[jax.Array, jax.Array]:
         """Chooses Ritz vectors of all blocks but the last, which gives their residuals.
@@ -180,7 +185,13 @@ class Sampler:
         extended = krylov.with_null_space(projected, remainder, floor)
         self._rules = rule(*self._eigen), rule(*np.linalg.eigh(extended))
         self._largest = float(self._rules[0].nodes.max())
-        self._largest_error = self._error_of_largest(remainder)
+        # The relative error of the largest eigenvalue: the residual, or by Kato and Temple.
+        nodes, vectors = self._eigen
+        last = vectors[-remainder.shape[0] :, -1]
+        residual = math.sqrt(max(float(last @ remainder @ last), 0.0))
+        gap = float(nodes[-1] - nodes[-2:-1].sum())
+        error = min(residual, residual**2 / gap if gap > 0 else residual)
+        self._largest_error = error / float(nodes[-1])
         self._basis = space.basis
         self.vectors = self._combined(chosen)
         self.invariant = self._combined(invariant)
@@ -194,35 +205,11 @@ class Sampler:
     def _like(self, array: np.ndarray) -> jax.Array:
         return jnp.asarray(array, self.gram.dtype)
 
-    def _error_of_largest(self, remainder: np.ndarray) -> float:
-        """The relative error of the largest eigenvalue: the residual, or by Kato and Temple."""
-        values, vectors = self._eigen
-        last = vectors[-remainder.shape[0] :, -1]
-        residual = math.sqrt(max(float(last @ remainder @ last), 0.0))
-        gap = float(values[-1] - values[-2:-1].sum())
-        return min(residual, residual**2 / gap if gap > 0 else residual) / float(values[-1])
-
-    def draw(self, first: int, last: int) -> None:
-        """Draws a batch of probes, one key each, so that more probes begin with the fewer."""
-        gram = self.gram
-        folded = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))
-        keys = folded(jnp.arange(first, last))
-        draw = functools.partial(jax.random.rademacher, shape=(gram.n,), dtype=gram.dtype)
-        signs = gram.place(jax.vmap(draw, out_axes=1)(keys))
-        self.batches.append(krylov.start_lanczos(self.vectors, signs, capacity=self._capacity))
-
     @property
-    def _capacity(self) -> int:
+    def capacity(self) -> int:
         """Room for the steps. Each capacity is a program to compile, so that there are few."""
         first = 2 * self._budget.steps
         return first if self.steps <= first else max(self.steps, MAX_STEPS)
-
-    def enlarge(self, steps: int) -> None:
-        """Makes room for this many steps in every batch."""
-        self.steps = steps
-        for index, state in enumerate(self.batches):
-            if state.alpha.shape[1] < steps:
-                self.batches[index] = krylov.enlarge(state, capacity=self._capacity)
 
     def measure(self) -> SpectralMeasure:
         """The measure of everything sampled so far."""
@@ -282,11 +269,17 @@ class Sampler:
         def remainder(x: np.ndarray) -> np.ndarray:
             return x * (derivative(x) - line[0] - line[1] * x)
 
+        # f(A) V, and again P f(A) V of what Lanczos projects off, as combinations `[m, k]`.
+        nodes, vectors = self._eigen
+        values = remainder(np.maximum(nodes, 0))
+        functions = vectors @ (values[:, None] * (vectors.T @ self._chosen))
+        outside = functions - self._chosen @ (self._chosen.T @ functions)
+        functions += outside * self._projected_off
         # A^2 less the square of what is left has V diag(theta) (A V)^T and its transpose.
         images = self._projected @ self._chosen
         theta = np.sum(self._chosen * images, axis=0)
         squares = (2 * images - self._chosen * theta) * theta
-        deflated = self._combined(self._coefficients(remainder) + line[1] * squares)
+        deflated = self._combined(functions + line[1] * squares)
         known = line[1] * self.rest + to_float64(jnp.sum(self.vectors * deflated, axis=1))[:n]
         sampled = [self._of_probes(state, remainder)[:n].T for state in self.batches]
         return centred((known + np.concatenate(sampled)) / weights, shares)
@@ -300,14 +293,6 @@ class Sampler:
         unused = state.alpha.shape[1] - self.steps
         padded = np.pad(coefficients, ((0, 0), (0, unused)))
         return to_float64(state.history[:, 0].T * krylov.unroll(state, self._like(padded)))
-
-    def _coefficients(self, function: Function) -> np.ndarray:
-        """f(A) V, and again P f(A) V of what Lanczos projects off, as combinations `[m, k]`."""
-        nodes, vectors = self._eigen
-        values = function(np.maximum(nodes, 0))
-        images = vectors @ (values[:, None] * (vectors.T @ self._chosen))
-        outside = images - self._chosen @ (self._chosen.T @ images)
-        return images + outside * self._projected_off
 
     def _combined(self, coefficients: np.ndarray) -> jax.Array:
         """Combinations `[rows, k]` of the basis of the Krylov space."""

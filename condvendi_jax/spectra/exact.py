@@ -15,11 +15,12 @@ from condvendi_jax.base import checks, memory
 from condvendi_jax.base.devices import compiled_elsewhere, namespace, placed
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Entropy, eigenvalues
+from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
 from condvendi_jax.grams import Gram, grams_of
 from condvendi_jax.grams.operators import FeatureGram, square_roots
 from condvendi_jax.spectra import blocks, estimators
 from condvendi_jax.spectra.blocks import Blocks, Spectrum
+from condvendi_jax.spectra.measures import log
 from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
 from condvendi_jax.spectra.order_two import Sloped
 from condvendi_jax.spectra.pair_sums import Leaving, in_order
@@ -55,11 +56,11 @@ class Exact(Method):
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         warn_of_long_work(grams, terms)
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
-            by_term = {name: estimators.all_eigenvalues(grams[name]) for name in terms}
-            by_term = jax.block_until_ready(by_term)
-        values = jax.tree.map(placed, entropies_of_spectra(by_term, tuple(wanted)))
+            spectra = [estimators.all_eigenvalues(grams[name]) for name in terms]
+            spectra = per_term(terms, jax.block_until_ready(spectra))
+        values = jax.tree.map(placed, _entropies_of(spectra, tuple(wanted)))
         eigenvalues.check_spectra(*jax.tree.leaves(values))
-        return [Computed(per_term(value), None, self.name, per_term(by_term)) for value in values]
+        return [Computed(value, None, self.name, spectra) for value in values]
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
@@ -78,17 +79,9 @@ class Exact(Method):
         with memory.explained(near.n, near.dtype):
             # One term at a time holds the vectors of one matrix.
             parts = [_term(grams[name], near.shares, leaving, entropy) for name in terms]
-        values, rows, deletions, spectra = (
-            dict(zip(terms, part, strict=True)) for part in zip(*parts, strict=True)
-        )
-        wide = {name: slopes.astype(np.float64)[None] for name, slopes in rows.items()}
-        influences = {name: estimators.centred(part, near.shares) for name, part in wide.items()}
-        lost = {name: in_order(part, leaving) for name, part in deletions.items() if leaving}
-        return Sloped(
-            Computed(per_term(jax.tree.map(placed, values)), None, self.name, per_term(spectra)),
-            per_term(influences),
-            None if leaving is None else per_term(lost),
-        )
+        values, rows, lost, spectra = (per_term(terms, part) for part in zip(*parts, strict=True))
+        computed = Computed(jax.tree.map(placed, values), None, self.name, spectra)
+        return Sloped(computed, rows, None if leaving is None else lost)
 
 
 def all_dual(grams: Grams, terms: Terms) -> bool:
@@ -109,11 +102,8 @@ def warn_of_long_work(grams: Grams, terms: Terms) -> None:
 
 
 @functools.partial(compiled_elsewhere, static_argnums=1)
-def entropies_of_spectra(
-    spectra_of_terms: dict[str, jax.Array], wanted: tuple[Entropy, ...]
-) -> list[dict[str, jax.Array]]:
-    """Each entropy of every spectrum."""
-    return [jax.tree.map(entropy.of_spectrum, spectra_of_terms) for entropy in wanted]
+def _entropies_of(spectra: PerTerm, wanted: tuple[Entropy, ...]) -> list[PerTerm]:
+    return [jax.tree.map(entropy.of_spectrum, spectra) for entropy in wanted]
 
 
 @compiled_elsewhere
@@ -121,8 +111,8 @@ def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
     """The eigenvalues above zero, `[r]`, and the projections `[n, r]` of the rows."""
     roots = square_roots(weights)
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
-        products = eigenvalues.outer_products(gram.features * roots[:, None])
-        values, vectors = eigenvalues.decomposed(products)
+        weighted = gram.features * roots[:, None]
+        values, vectors = eigenvalues.decomposed(eigenvalues.matmul(weighted.T, weighted))
         return values, eigenvalues.matmul(gram.features, vectors)
     operator = gram.dense().matrix * roots[:, None] * roots[None, :]
     values, vectors = eigenvalues.decomposed(operator)
@@ -133,11 +123,8 @@ def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
 
 def _term(
     gram: Gram, shares: np.ndarray, leaving: Sequence[Leaving] | None, entropy: Entropy
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
-    """The entropy of a term, and its slopes.
-
-    Returns the value, derivatives in the weights of rows, the losses of groups, and eigenvalues.
-    """
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+    """The entropy of a term, the influences of rows, the losses of groups, and eigenvalues."""
     if isinstance(gram, Blocks):
         parts = gram.spectra(shares)
     else:
@@ -145,8 +132,9 @@ def _term(
         every = np.arange(shares.size)[None]
         parts = [Spectrum(every, shares[None], values[None], projections[None])]
     value, rows, padded = blocks.slopes(parts, entropy, shares.size)
+    influences = estimators.centred(rows.astype(np.float64)[None], shares)
     lost = [_deletions(value, parts, part, shares.size) for part in leaving or ()]
-    return value, rows, lost, padded
+    return value, influences, in_order(lost, leaving) if leaving else None, padded
 
 
 class Sets(NamedTuple):
@@ -203,22 +191,19 @@ def padded_sets(
 
 
 @functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, None))
 def _compute_apart(
     kernel: Kernel, points: jax.Array, weights: jax.Array, entropy: Entropy
 ) -> tuple[jax.Array, jax.Array]:
     """`Sets.values` and `Sets.sums` of the points `[g, m, d]` with weights `[g, m]`."""
-
-    def compute_set(points: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
-        matrix, roots = gram.dense().matrix, square_roots(weights)
-        squares = jnp.square(matrix)
-        sums = jnp.stack([eigenvalues.matmul(k, weights) for k in (squares, jnp.square(squares))])
-        if not entropy.needs_spectrum:
-            return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
-        values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
-        return entropy.of_spectrum(values), sums
-
-    return jax.vmap(compute_set)(points, weights)
+    (gram,) = grams_of(Pairs.trusted((points,), (kernel,), n=points.shape[0]))
+    matrix, roots = gram.dense().matrix, square_roots(weights)
+    squares = jnp.square(matrix)
+    sums = jnp.stack([eigenvalues.matmul(k, weights) for k in (squares, jnp.square(squares))])
+    if not entropy.needs_spectrum:
+        return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
+    values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
+    return entropy.of_spectrum(values), sums
 
 
 def _deletions(
@@ -240,7 +225,7 @@ def _deletions(
         of_cells, cells = block[rows[first]], cells.reshape(-1)
         # A block that leaves takes all of its eigenvalues.
         taken, held = np.bincount(cells, lost), part.weights.sum(axis=1)[of_cells]
-        entropies_of_blocks = np.sum(part.values * _logs(part.values), axis=1, dtype=float)
+        entropies_of_blocks = np.sum(part.values * log(part.values), axis=1, dtype=float)
         change = entropies_of_blocks[of_cells] - taken
         some = np.flatnonzero((taken < (1 - _WHOLE) * held)[cells])
         if some.size:
@@ -253,10 +238,6 @@ def _deletions(
     divided, lost = weights > 0, np.minimum(weights, 1 - np.finfo(value.dtype).epsneg)
     per_weight, rest = 1 / np.where(divided, weights, 1), (1 - lost) * np.log1p(-lost)
     return np.where(divided, -value - 1 - (changes + rest) * per_weight, 0)
-
-
-def _logs(values: np.ndarray) -> np.ndarray:
-    return np.log(np.where(values > 0, values, 1))
 
 
 def _changes(
@@ -276,7 +257,7 @@ def _changes(
     s = np.exp(np.arange(-24, 18 if single else 25, 1.25 if single else 1))
     # Zero eigenvalues have no part: the rows lie in what the others span.
     columns = 1 / (np.maximum(part.values, 0)[:, :, None] + s)
-    columns = np.concatenate([columns, _logs(part.values)[:, :, None]], axis=2).astype(dtype)
+    columns = np.concatenate([columns, log(part.values)[:, :, None]], axis=2).astype(dtype)
     largest = 1 - np.finfo(dtype).epsneg
     (count, m), rank = places.shape, columns.shape[1]
     roots, changes = np.sqrt(weights).astype(dtype), np.zeros(count)

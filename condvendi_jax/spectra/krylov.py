@@ -78,15 +78,6 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
     return vectors
 
 
-class _Growing(NamedTuple):
-    """A Krylov space that has some of its blocks."""
-
-    image: jax.Array  # A times the last block, `[rows, b]`.
-    largest: jax.Array  # The longest column of all images.
-    basis: jax.Array
-    projected: jax.Array
-
-
 @functools.partial(jax.jit, static_argnames="sweeps")
 def krylov_spaces(
     products: Together, starts: tuple[jax.Array, ...], *, sweeps: int
@@ -96,24 +87,29 @@ def krylov_spaces(
     dtype, size = starts[0].dtype, sweeps * width
     eps = jnp.finfo(dtype).eps
 
-    def sweep(k: jax.Array, spaces: tuple[_Growing, ...]) -> tuple[_Growing, ...]:
-        blocks = [orthonormal(s.image, s.basis, _NOISE * eps * s.largest) for s in spaces]
-        images = products.matvecs(tuple(blocks))
-        return tuple(map(functools.partial(extended, k), spaces, blocks, images))
+    # Of a space that has some of its blocks: A times the last block `[rows, b]`, the longest column
+    # of all such images, the basis, and A projected to it.
+    def sweep(k: jax.Array, spaces: Any) -> Any:
+        blocks = tuple(
+            orthonormal(image, basis, _NOISE * eps * largest) for image, largest, basis, _ in spaces
+        )
+        return tuple(map(functools.partial(extended, k), spaces, blocks, products.matvecs(blocks)))
 
-    def extended(k: jax.Array, space: _Growing, block: jax.Array, image: jax.Array) -> _Growing:
-        basis = lax.dynamic_update_slice_in_dim(space.basis, block, k * width, axis=1)
+    def extended(k: jax.Array, space: Any, block: jax.Array, image: jax.Array) -> Any:
+        _, largest, basis, projected = space
+        basis = lax.dynamic_update_slice_in_dim(basis, block, k * width, axis=1)
         column = _product(basis.T, image)
-        projected = lax.dynamic_update_slice_in_dim(space.projected, column, k * width, axis=1)
-        largest = jnp.maximum(space.largest, jnp.max(jnp.linalg.norm(image, axis=0)))
-        return _Growing(image, largest, basis, projected)
+        projected = lax.dynamic_update_slice_in_dim(projected, column, k * width, axis=1)
+        largest = jnp.maximum(largest, jnp.max(jnp.linalg.norm(image, axis=0)))
+        return image, largest, basis, projected
 
-    def completed(space: _Growing) -> KrylovSpace:
-        rest = project_off(space.image, space.basis)
-        return KrylovSpace(space.basis, space.projected, _product(rest.T, rest))
+    def completed(space: Any) -> KrylovSpace:
+        image, _, basis, projected = space
+        rest = project_off(image, basis)
+        return KrylovSpace(basis, projected, _product(rest.T, rest))
 
-    empty = jnp.zeros((rows, size), dtype), jnp.zeros((size, size), dtype)
-    spaces = tuple(_Growing(start, jnp.zeros((), dtype), *empty) for start in starts)
+    empty = jnp.zeros((), dtype), jnp.zeros((rows, size), dtype), jnp.zeros((size, size), dtype)
+    spaces = tuple((start, *empty) for start in starts)
     return tuple(map(completed, lax.fori_loop(0, sweeps, sweep, spaces)))
 
 

@@ -199,19 +199,17 @@ class SpectralMeasure:
             return self._constant(max(-math.log(self.squared_norm), 0.0), rounding=rounding)
         if t is not None and t < self.n:
             return _Top(self, t).entropy(order)
-        if order == 1:
-            return self.trace(_plogp)
         if math.isinf(order):
             # The error of the Krylov space, which no Lanczos step reduces.
             value = -math.log(self.largest)
             return self._constant(value, coupling=self.largest_error, rounding=rounding)
-        powers = self.trace(_power(order, self.largest))
+        total = self.trace(_summand(order, self.largest)[0])
         if order < 1:
             floor = eigenvalues.NOISE_FLOOR * self.eps * self.largest
             floored = self.trace(_power(order, self.largest, floor))
-            lost = abs(powers.value - floored.value)
-            powers = dataclasses.replace(floored, rounding=floored.rounding + lost)
-        return _of_power_sum(powers, order, self.largest)
+            lost = abs(total.value - floored.value)
+            total = dataclasses.replace(floored, rounding=floored.rounding + lost)
+        return _of_sum(total, order, self.largest)
 
     def rounding(self, entropy: Entropy, relative: float) -> float:
         """The largest change of an entropy, in nats, by rounding of kernel values and eigenvalues.
@@ -330,11 +328,9 @@ class SpectralMeasure:
         floor = self.eps * largest
         if math.isinf(order):
             return lambda x: np.where(x >= self.largest * (1 - _SAME), -1 / largest, 0.0)
-        if order == 1:
-            return lambda x: -np.log(np.maximum(x + shift, floor)) - 1
-        power, slope = _power(order, largest), _power(order - 1, largest)
-        scale = order / (1 - order) / (largest * total(lambda x: power(x + shift)).value)
-        return lambda x: scale * slope(np.maximum(x + shift, floor))
+        g, slope = _summand(order, largest)
+        rate = 1 if order == 1 else 1 / ((1 - order) * total(lambda x: g(x + shift)).value)
+        return lambda x: rate * slope(np.maximum(x + shift, floor))
 
     def at_rank(self, rank: float) -> tuple[float, float]:
         """The eigenvalue of a rank, k - 1/2 for the k-th, if eigenvalues lie apart or pile up.
@@ -366,13 +362,17 @@ def fitted(function: Function, rule: Rule, degree: int) -> np.ndarray:
     return fit / scale ** np.arange(degree + 1)
 
 
-def _log(x: np.ndarray) -> np.ndarray:
+def log(x: np.ndarray) -> np.ndarray:
     """log, and 0 at 0, where it only ever multiplies a zero."""
     return np.log(np.where(x > 0, x, 1))
 
 
-def _plogp(x: np.ndarray) -> np.ndarray:
-    return -x * _log(x)
+def _summand(order: float, largest: float) -> tuple[Function, Function]:
+    """The function of eigenvalues whose sum gives the entropy, and its derivative."""
+    if order == 1:
+        return lambda x: -x * log(x), lambda x: -log(x) - 1
+    slope = _power(order - 1, largest)
+    return _power(order, largest), lambda x: order / largest * slope(x)
 
 
 def _power(order: float, largest: float, floor: float = 0.0) -> Function:
@@ -385,8 +385,10 @@ def _power(order: float, largest: float, floor: float = 0.0) -> Function:
     return power
 
 
-def _of_power_sum(powers: Estimate, order: float, largest: float) -> Estimate:
+def _of_sum(powers: Estimate, order: float, largest: float) -> Estimate:
     """The Renyi entropy out of sum (lambda / largest)^order, linearised about its mean."""
+    if order == 1:
+        return powers
     # The largest eigenvalue alone contributes one.
     mean = max(powers.value, 1.0)
     value = (math.log(mean) + order * math.log(largest)) / (1 - order)
@@ -418,13 +420,12 @@ class _Top:
             kept = self.kept.through(-math.log(largest), 1 / (self.t * largest))
             coupling, rounding = self.measure.largest_error, ROUNDING * self.measure.eps
             return kept + self.measure._constant(0.0, coupling=coupling, rounding=rounding)
-        if order == 1:
-            return self._with_shift(lambda x: _plogp(x + shift), lambda x: -_log(x + shift) - 1)
-        power, slope = _power(order, largest), _power(order - 1, largest)
-        joined = self._with_shift(
-            lambda x: power(x + shift), lambda x: order / largest * slope(x + shift)
-        )
-        return _of_power_sum(joined, order, largest)
+        g, slope = _summand(order, largest)
+        # An error of the kept sum moves the shift, at this rate. The errors largely cancel.
+        rate = -self.sum(lambda x: slope(x + shift)).value / self.t
+        total = self.sum(lambda x: g(x + shift) + rate * x)
+        total = dataclasses.replace(total, per_probe=total.per_probe - rate * self.kept.value)
+        return _of_sum(total, order, largest)
 
     def derivative(self, order: float) -> Function:
         """dH / d lambda: an eigenvalue moves H by itself, and all t by what it takes from them."""
@@ -436,10 +437,3 @@ class _Top:
         # Between the t-th and the next. At tau, the t-th itself, rounding would decide.
         cut, _ = self.measure.at_rank(self.t)
         return lambda x: np.where(x > cut, slope(x) - mean, 0.0)
-
-    def _with_shift(self, g: Function, derivative: Function) -> Estimate:
-        """The sum of g, a function of the shifted eigenvalues, with the error of the shift."""
-        # An error of the kept sum moves the shift, at this rate. The errors largely cancel.
-        rate = -self.sum(derivative).value / self.t
-        joined = self.sum(lambda x: g(x) + rate * x)
-        return dataclasses.replace(joined, per_probe=joined.per_probe - rate * self.kept.value)

@@ -6,7 +6,7 @@ entropies need a spectrum of Gram matrices: all eigenvalues, or estimates with a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from condvendi_jax.data.pairs import Pairs
@@ -89,6 +89,6 @@ def unweighted_grams(
     return {name: grams[name] for name in ALL_TERMS if name in grams}
 
 
-def per_term(values: Mapping[str, Any]) -> PerTerm:
-    """The values by the name of their term; None for the other terms."""
-    return PerTerm(*map(values.get, ALL_TERMS))
+def per_term(terms: Terms, values: Iterable[Any]) -> PerTerm:
+    """The value of each of the terms; None for the others."""
+    return PerTerm(*map(dict(zip(terms, values, strict=True)).get, ALL_TERMS))

@@ -1,6 +1,7 @@
 """Spectral measures in place of all eigenvalues, with probes and steps until scores are precise."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from condvendi_jax.base import checks, memory
 from condvendi_jax.base.devices import placed
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Entropy, PerTerm, log_scores, von_neumann
+from condvendi_jax.entropies import Computed, Entropy, log_scores, von_neumann
 from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams.operators import Dense
 from condvendi_jax.spectra.blocks import IN_BLOCKS
@@ -192,16 +193,14 @@ class Estimating(Method):
         grams = grams_of_terms(points, terms)
         samplers, (computed,) = self._estimated(grams, (entropy,), terms)
         rows = [sampler.influences(entropy, points.shares) for sampler in samplers]
-        return Sloped(computed, per_term(dict(zip(terms, rows, strict=True))))
+        return Sloped(computed, per_term(terms, rows))
 
     def _estimated(
         self, grams: Grams, wanted: Sequence[Entropy], terms: Terms
     ) -> tuple[list[Sampler], list[Computed]]:
         """Samplers and the entropies, refined until the scores are precise enough."""
         held, n, dtype = self._held(grams, terms), grams["outputs"].n, grams["outputs"].dtype
-
-        def by_term(values: Iterable[Any]) -> PerTerm:
-            return per_term(dict(zip(terms, values, strict=True)))
+        by_term = functools.partial(per_term, terms)
 
         def scores(row: list[Estimate]) -> list[Estimate]:
             return [score for score in log_scores(*by_term(row)) if score is not None]
