@@ -291,7 +291,7 @@ class Pooled:
         every = [[*map(to_host, rows.arrays[: multipliers.shape[1]])] for rows in self.models]
         starts, dtype = np.searchsorted(self.model, np.arange(len(every))), every[0][0].dtype
         model = self.models[0]
-        for groups, rows, weights in pair_sums.leaving_of(model, kinds, number, self.weights):
+        for groups, rows, weights in pair_sums.leaving_of(self.weights, kinds):
             # As many blocks each time, so that one program serves all: the last one again.
             at_once = max(1, min(len(rows), _ENTRIES // (rows.shape[1] * every[0][0].shape[1])))
             for start in range(0, len(rows), at_once):

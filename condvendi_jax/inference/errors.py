@@ -66,7 +66,10 @@ class Groups(NamedTuple):
 
     def leaving(self, pairs: Pairs) -> list[Leaving]:
         """The rows of each group, or one copy of each row; groups of unlike sizes apart."""
-        return leaving_of(pairs, None if self.units == "rows" else self.membership, self.count)
+        if self.units == "rows":
+            rows, copies = np.arange(pairs.n), 1 if pairs.copies is None else pairs.copies
+            return [Leaving(rows, rows[:, None], (pairs.shares / np.maximum(copies, 1))[:, None])]
+        return leaving_of(pairs.shares, self.membership, self.count)
 
 
 def deal(

@@ -245,7 +245,7 @@ def _of_batches(near: Pairs, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
     kinds = near.batch_kinds
     outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
-    leaving = pair_sums.leaving_of(outputs, kinds, kinds.max() + 1, weights)
+    leaving = pair_sums.leaving_of(weights, kinds)
     inside = [pair_sums.sums_inside(outputs, rows) for rows in leaving]
     sums = pair_sums.by_rows(leaving, inside, near.n)[0] + weights
     return sums, np.bincount(kinds, weights)[kinds]

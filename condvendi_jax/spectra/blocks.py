@@ -64,7 +64,7 @@ class Blocks(TiledGram):
         kept = np.flatnonzero(shares > 0)
         kinds = np.unique(self.kinds[kept], return_inverse=True)[1].reshape(-1)
         parts, masks, diagonals, norm = list[Spectrum](), list[np.ndarray](), [], 0.0
-        for _, places, weights in groups_of(kinds, shares[kept]):
+        for _, places, weights in pair_sums.leaving_of(shares[kept], kinds):
             roots, mask = np.sqrt(weights).astype(self.dtype), weights > 0
             if self.varying is None:
                 mask = mask[:, :1]
@@ -119,12 +119,6 @@ class WeightedBlocks(WeightedGram):
 
 #: The Grams whose eigenvalues are those of blocks.
 IN_BLOCKS = Blocks, WeightedBlocks
-
-
-def groups_of(numbers: np.ndarray, weights: np.ndarray) -> list[pair_sums.Leaving]:
-    """The rows of groups that have the numbers `[n]`, and their weights; unlike sizes apart."""
-    points: Any = None  # Their shares are not needed beside weights.
-    return pair_sums.leaving_of(points, numbers, int(numbers.max()) + 1, weights)
 
 
 def _eigenpairs(

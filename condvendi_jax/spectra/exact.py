@@ -23,7 +23,7 @@ from condvendi_jax.spectra.blocks import Blocks, Spectrum
 from condvendi_jax.spectra.measures import log
 from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
 from condvendi_jax.spectra.order_two import Sloped
-from condvendi_jax.spectra.pair_sums import Leaving, in_order
+from condvendi_jax.spectra.pair_sums import Leaving, in_order, leaving_of
 
 # Above this n all eigenvalues take minutes: a warning says so before the work begins.
 _LONG_ABOVE = 8000
@@ -230,7 +230,7 @@ def _deletions(
         some = np.flatnonzero((taken < (1 - _WHOLE) * held)[cells])
         if some.size:
             rest, numbers = np.unique(cells[some], return_inverse=True)
-            for groups, entries, of_rows in blocks.groups_of(numbers.reshape(-1), lost[some]):
+            for groups, entries, of_rows in leaving_of(lost[some], numbers.reshape(-1)):
                 places = place[rows[some][entries]]
                 change[rest[groups]] = _changes(part, of_cells[rest[groups]], places, of_rows)
         changes += np.bincount(group[first], change, changes.size)

@@ -202,7 +202,7 @@ class Answers(NamedTuple):
         if points.batches is None and compared_rows(points) is None:
             groups = ()
             if self.kind is not None:
-                groups = leaving_of(points, self.kind, self.kind.max() + 1, np.ones(points.n))
+                groups = leaving_of(np.ones(points.n), self.kind)
             return _norms(points, jnp.asarray(self.copies, points.dtype), groups)
         if not checks.is_concrete(points):
             raise ValueError("batches: expected None inside a transformation such as jax.jit.")
@@ -216,7 +216,7 @@ class Answers(NamedTuple):
         def summed(kinds: np.ndarray | None) -> np.ndarray | None:
             if kinds is None:
                 return None
-            groups = leaving_of(points, kinds, kinds.max() + 1)
+            groups = leaving_of(points.shares, kinds)
             parts = [sums_inside(points, part, compute) for part in groups]
             return by_rows(groups, parts, points.n)
 

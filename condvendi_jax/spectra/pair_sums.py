@@ -38,18 +38,8 @@ class Leaving(NamedTuple):
     weights: Any  # That each loses, `[G, m]`; zero where a group has fewer than m rows.
 
 
-def leaving_of(
-    points: Pairs, membership: np.ndarray | None, count: int, weights: np.ndarray | None = None
-) -> list[Leaving]:
-    """Each of `count` groups of points, by their numbers `[n]`, with all the weight of its rows.
-
-    Without numbers, each row by itself, or one copy of it. Weights are shares where None.
-    """
-    weights = points.shares if weights is None else weights
-    if membership is None:
-        copies = np.ones(points.n) if points.copies is None else np.maximum(points.copies, 1)
-        rows = np.arange(points.n)
-        return [Leaving(rows, rows[:, None], (weights / copies)[:, None])]
+def leaving_of(weights: np.ndarray, membership: np.ndarray, count: int = 0) -> list[Leaving]:
+    """Each group of rows, by their numbers `[n]`, with all the weight `[n]` of its rows."""
     sizes = np.bincount(membership, minlength=count)
     order, ends = np.argsort(membership, kind="stable"), np.cumsum(sizes)
     octaves, leaving = np.ceil(np.log2(np.maximum(sizes, 1))), []
@@ -201,7 +191,7 @@ def sums_of_term(
         equal = np.unique(numbers, axis=1, return_inverse=True)[1].reshape(-1)
     if not compared:
         return np.bincount(equal, points.shares)[equal] - points.shares
-    groups = leaving_of(points, equal, equal.max() + 1)
+    groups = leaving_of(points.shares, equal)
     near = factor(points, compared[0])
     parts = [_inside(near, part, compute, compared) for part in groups]
     return by_rows(groups, parts, points.n)[..., 0, :]

@@ -94,7 +94,7 @@ def test_deletions_of_prompts_and_of_parts_of_several(case, weights, groups, x64
     # Some prompts as a group, and groups of rows of several prompts.
     both = np.where(kinds < 9, kinds, 9 + of_rows)
     membership = {"rows": None, "prompts": kinds, "both": both, "across": of_rows}[groups]
-    leaving = pair_sums.leaving_of(pairs, membership, _N)
+    leaving = pair_sums.leaving_of(pairs.shares, membership, _N)
     sloped = computation.compute_sloped(pairs, Entropy(), cv.Exact(), leaving)
     left = {
         group: (rows, lost)

@@ -65,7 +65,7 @@ def test_sums_over_other_rows_are_those_of_all_pairs(case, most, monkeypatch):
     assert_close([value for value in found if value is not None], -np.log(norms))
     # Of groups that are prompts, and of some that split them.
     for membership in (KIND, np.arange(KIND.size) % 4):
-        groups = pair_sums.leaving_of(pairs, membership, membership.max() + 1)
+        groups = pair_sums.leaving_of(pairs.shares, membership)
         parts = [pair_sums.sums_inside(pairs, part) for part in groups]
         inside = equal(membership)
         expected = [(square * inside) @ pairs.shares for square in others]
