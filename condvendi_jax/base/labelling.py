@@ -33,8 +33,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     if array.dtype.kind not in "OU":
         return np.unique(array, return_inverse=True)
     try:
-        kinds = typed(array)
-        distinct = sorted({*kinds})
+        distinct = sorted({*(kinds := typed(array))})
     except TypeError as error:
         raise TypeError(f"{name}: expected all numbers or all strings: {error}.") from error
     numbers = {kind: number for number, kind in enumerate(distinct)}

@@ -132,8 +132,8 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
         if isinstance(record, dict):  # NaN is how pandas marks an empty cell.
             record = {key: None if cell != cell else cell for key, cell in record.items()}
         elif not isinstance(record, answers.Unfit):
-            expected = 'such as {"prompt": "...", "answers": ["...", "..."]}'
-            record = answers.Unfit(f"expected an object {expected}")
+            words = 'expected an object such as {"prompt": "...", "answers": ["...", "..."]}'
+            record = answers.Unfit(words)
         yield line, record
 
 
@@ -205,8 +205,10 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                     cells = ["" if cell in _EMPTY else cell for cell in cells]
                     yield line, dict(zip(columns, cells, strict=True))
                 elif cells:
-                    why = f"holds {len(cells)} cells, the header {len(columns)}"
-                    yield line, answers.Unfit(why)
+                    yield (
+                        line,
+                        answers.Unfit(f"holds {len(cells)} cells, the header {len(columns)}"),
+                    )
                 line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f"{path}: is not CSV from line {line} on ({error}).") from error
