@@ -33,7 +33,8 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     if array.dtype.kind not in "OU":
         return np.unique(array, return_inverse=True)
     try:
-        distinct = sorted({*(kinds := typed(array))})
+        kinds = typed(array)
+        distinct = sorted({*kinds})
     except TypeError as error:
         raise TypeError(f"{name}: expected all numbers or all strings: {error}.") from error
     numbers = {kind: number for number, kind in enumerate(distinct)}

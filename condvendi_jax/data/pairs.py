@@ -133,7 +133,7 @@ class Pairs(Rows):
         Args:
           models: the outputs of each model by its name, embeddings `[n, d_x]` of one encoder.
           prompts: embeddings `[n, d_t]` that all models share row by row, or those of each by name.
-          prompt_ids, weights, batches: see `Pairs`. `[n]`, or of each by name. Equal ids: one prompt.
+          prompt_ids, weights, batches: see `Pairs`. `[n]`, or those of each. Equal ids: one prompt.
           groups: see `Pairs`; `[n]` for all models.
           **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key` and
             `progress` of `Pairs`. A rule sees as many rows of each model.

@@ -94,7 +94,7 @@ def at_one_distance(
 ) -> tuple[float, dict[str, Error]]:
     """The number of different outputs for prompts closer than a distance, which models share.
 
-    Returns the upper end of the first bin, and the errors; none if some model has no such pair.
+    Returns the end of the first bin and the errors; none if prompts repeat or have no such pair.
     """
     curves = {name: one.curve for name, one in known.items() if one.curve}
     within = {float(curve.ends[0]) for curve in curves.values()}

@@ -44,9 +44,9 @@ def plan(
       pilot: of order 2, with at least 7 prompts, better 30: what `compare` returns; or `evaluate`,
         as if a second model had the same spread, and nothing in common with the first.
       models: two of a comparison; where None, those whose difference takes the most prompts.
-      ratio: of the scores, to be found; where None, 1.1 or the smallest that a `budget` finds.
+      ratio: of two scores, to be found; where None, 1.1 or the smallest that a `budget` finds.
       power: how often it is to be found, in the mean over what the pilot leaves open.
-      level: of the two-sided t-test; where None, 0.05, or a comparison's, over its pairs.
+      level: of the two-sided t-test; where None, 0.05 or a comparison's, divided by its pairs.
       prompts: the most that there are; any number where None.
       prompt_cost, budget: of one prompt, and the most for each model, where an answer costs one.
 

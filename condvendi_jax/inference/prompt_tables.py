@@ -175,11 +175,8 @@ def tabulate(
     rows = np.unique(membership, return_index=True)[1]  # The first of each.
     scored, spread, reason = _by_prompt(pairs, membership, entropy)
     named = [None] * rows.size if names is None else names[rows].tolist()
-    columns = [
-        named,
-        *(column.tolist() for column in (rows, *scored)),
-        result.by(membership).values(),
-    ]
+    columns = [named, *(column.tolist() for column in (rows, *scored))]
+    columns.append(result.by(membership).values())
     prompts = tuple(PromptScore(*row) for row in zip(*columns, strict=True))
     return PromptTable(prompts, result.decomposition, spread, reason)
 

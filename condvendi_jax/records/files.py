@@ -205,10 +205,8 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                     cells = ["" if cell in _EMPTY else cell for cell in cells]
                     yield line, dict(zip(columns, cells, strict=True))
                 elif cells:
-                    yield (
-                        line,
-                        answers.Unfit(f"holds {len(cells)} cells, the header {len(columns)}"),
-                    )
+                    why = f"holds {len(cells)} cells, the header {len(columns)}"
+                    yield line, answers.Unfit(why)
                 line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f"{path}: is not CSV from line {line} on ({error}).") from error

@@ -197,7 +197,7 @@ class Evaluation(Result):
       weighted: whether the rows have weights.
       unbiased: whether order 2 is shown without the pairs of a row with itself.
       advice: on nearly saturated scores (`saturation.advice`), and texts that may be no answers.
-      answers: the fewest and the most to a prompt, if prompts repeat and are equal or different.
+      answers: the fewest and most to a prompt; None unless prompts repeat, equal or different.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
       one_prompt: of the outputs to one prompt; None without prompts, or for papers' scores alone.
       quality: how many outputs are good, and good and different; None without quality.

@@ -110,7 +110,7 @@ class OnePrompt(Result):
       borrowed: where prompts that repeat have a kernel by which others are similar, the share of
         Conditional-RKE that is borrowed from other prompts, and would go if all were told apart.
       reason: why it cannot be told, in words; None elsewhere.
-      curve: by the distance of prompts; None where prompts repeat or have no distance.
+      curve: likeness of outputs by distance of prompts; None where prompts repeat or have none.
     """
 
     state: State
@@ -184,9 +184,8 @@ def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
     start, end = "Different outputs to one prompt", ""
     if not single and any(one.left_out for one in models.values()):
         counts = {one.prompts for one in models.values()}
-        whose = (
-            "one prompt that was" if counts == {1} else f"{tables.span(counts)} prompts that were"
-        )
+        several = f"{tables.span(counts)} prompts that were"
+        whose = "one prompt that was" if counts == {1} else several
         end = f", by the {whose} asked several times"
     elif len(single) == len(by):
         start += ", estimated from near prompts" if states == {"known"} else ", each asked once"

@@ -67,8 +67,8 @@ def over_bandwidths(profile: Any) -> Figure:
 
 
 def _look(index: int) -> tuple[dict[str, Any], Any]:
-    dash = _DASHES[index // len(_COLOURS) % len(_DASHES)]
-    return {"color": _COLOURS[index % len(_COLOURS)]}, dash
+    colour = _COLOURS[index % len(_COLOURS)]
+    return {"color": colour}, _DASHES[index // len(_COLOURS) % len(_DASHES)]
 
 
 def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation) -> Figure:

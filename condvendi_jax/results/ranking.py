@@ -31,7 +31,7 @@ class Difference(NamedTuple):
       adjusted: the same for all pairs of models at once, by Holm's step-down.
       equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
         (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
-      detectable: the smallest ratio that four of five samples find, at the level over the pairs.
+      detectable: the smallest ratio that four of five samples find, at the level divided by pairs.
       ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
         level of the ranking (Donner and Zou, 2012). It excludes 1 where the p-value is below it.
       reason: why there is no test; None where there is one.
