@@ -28,8 +28,7 @@ _LARGEST = [float(jnp.finfo(t).max) for t in (jnp.float16, jnp.bfloat16, np.floa
 # How far copies of one embedding lie apart, relative to the spread of all rows, and how many rows
 # must be such copies. Other batches or processors move an embedding by 1e-8 to 1e-4 of its norm.
 _JITTER = ((1e-3, 2), (1e-6, 1))
-# Along this many random directions no rows look alike that are not. Divided by its root, they keep
-# distances in the mean.
+# Different rows differ along so many random directions. Over its root, these keep mean distances.
 _DIRECTIONS = 16
 PICTURES = (
     "For pictures: `from PIL import Image`, then `outputs = [Image.fromarray(x) for x in outputs]`."
@@ -117,8 +116,7 @@ def naming(model: str) -> Iterator[None]:
 def optional(name: str, failed: dict[str, str], *, asked: bool = False) -> Iterator[None]:
     """Warns, and notes the reason in `failed` by the name, where a part of a result fails by data.
 
-    If the user `asked` for the part, a ValueError may refuse their arguments: it is raised, but for
-    those of linear algebra.
+    If the user `asked` for the part, a ValueError is raised, but for those of linear algebra.
     """
     try:
         yield
@@ -306,8 +304,7 @@ def cast_array(
         if is_here(array):
             _warn_of_padding(array, name)
         return placed
-    # Arrays on the host are checked there, without compiling a program.
-    host = np.asarray(array)
+    host = np.asarray(array)  # Arrays on the host are checked there, without compiling a program.
     check_finite(host, name=name)
     with np.errstate(over="ignore"):
         cast = (host if origin is None else minus(host, origin)).astype(compute_dtype())
@@ -538,8 +535,7 @@ def check_weights(
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
     if signed or host.dtype.kind not in "iu":
         return host
-    total = np.sum(host, dtype=np.float64)
-    if total >= 2**53:
+    if (total := np.sum(host, dtype=np.float64)) >= 2**53:
         expected = "expected integers (numbers of rows) with a sum below 2^53"
         mend = "for shares of the rows, give floating-point numbers"
         raise ValueError(f"{name}: {expected}, received a sum of {total:.3g}; {mend}.")

@@ -73,8 +73,7 @@ class Layout:
     @property
     def stored_share(self) -> float:
         """The part of a stored n x n matrix, padding included, that one memory holds."""
-        # The devices of a CPU are virtual and share its memory.
-        here = self.mesh.local_devices
+        here = self.mesh.local_devices  # The devices of a CPU are virtual and share its memory.
         sharing = len(here) if here[0].platform == "cpu" else 1
         return sharing / self.blocks * (self.rows / self.n) ** 2
 
@@ -147,8 +146,7 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
     """The layout that points `[n, d]` have, or rows over all axes of `mesh`; None without both."""
     if mesh is not None:
         _check_mesh(mesh)
-    known = mesh_of(points)
-    if known is None:
+    if (known := mesh_of(points)) is None:
         return None if mesh is None else Layout(mesh, mesh.axis_names, sum(np.shape(points)[:1]))
     layout = Layout(*known, points.shape[0])
     if mesh is not None and Layout(mesh, mesh.axis_names, 1).mesh != layout.mesh:
@@ -238,8 +236,7 @@ def compiled_elsewhere(
 
     @functools.wraps(function)
     def run(*args: Any) -> Any:
-        near = on_host(args)
-        if near is None:
+        if (near := on_host(args)) is None:
             return compiled(*args)
         with np.errstate(all="ignore"):  # As compiled programs do.
             return function(*near)

@@ -81,8 +81,7 @@ def read_array(path: StrPath, *, key: str | None = None) -> np.ndarray:
     `key` names one of several arrays. bfloat16 and smaller floats of a .safetensors file become
     float32, exactly. Pickled objects are never loaded.
     """
-    path = expanded(path)
-    suffix = path.suffix.lower()
+    suffix = (path := expanded(path)).suffix.lower()
     if suffix not in _SUFFIXES:
         raise unread(path, _SUFFIXES, _SAVE)
     if not path.is_file():
@@ -156,8 +155,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
 
 
 def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
-    # Opened here, since np.load leaves a damaged file open.
-    with open(path, "rb") as stream:
+    with open(path, "rb") as stream:  # Opened here, since np.load leaves a damaged file open.
         if suffix == ".safetensors":
             from safetensors import safe_open
 
@@ -195,8 +193,7 @@ def atomic_writer(path: StrPath) -> Iterator[BinaryIO]:
     A link stays, and what it points to is replaced, with its mode. A pipe or a device, such as
     /dev/stdout, is written to when all is complete. After an error nothing is left behind.
     """
-    path = expanded(path)
-    target = _target(path)
+    target = _target(path := expanded(path))
     if target is None:
         content = io.BytesIO()
         yield content
@@ -229,8 +226,7 @@ def atomic_writer(path: StrPath) -> Iterator[BinaryIO]:
 
 def check_writable(path: StrPath) -> None:
     """Raises OSError if `path` could not be written; creates nothing, and opens no pipe."""
-    path = expanded(path)
-    target = _target(path)
+    target = _target(path := expanded(path))
     if target is not None:
         with _naming(path), tempfile.TemporaryFile(dir=target.parent):
             return
@@ -243,8 +239,7 @@ def check_targets(
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
-    Targets are by flag. `overwrite` allows files to be replaced that exist and are not empty, but
-    not sources, which are files that are read, or their folders.
+    Targets are by flag. `overwrite` allows files that are not empty to be replaced, but no sources.
     """
     wanted = {flag: expanded(path) for flag, path in targets.items()}
     checked: dict[str, pathlib.Path] = {}
@@ -255,8 +250,7 @@ def check_targets(
             why = (error.strerror or str(error).removeprefix(f"{path}: ")).rstrip(".")
             advice = "Choose a file in a folder that you can write to."
             raise type(error)(f"{flag}: {path} cannot be written ({why}). {advice}") from error
-        target = _target(path)
-        if target is None:
+        if (target := _target(path)) is None:
             continue
         for other, earlier in checked.items():
             if _same(target, earlier):

@@ -16,8 +16,7 @@ try:
 except ImportError:  # There are no such limits on Windows.
     resource = None
 
-# The matrix, its two factors and the copy that is reduced to tridiagonal form.
-_ARRAYS_HELD = 4
+_ARRAYS_HELD = 4  # The matrix, its two factors and the copy that is reduced to tridiagonal form.
 # The cross Gram, the copy that is reduced to bidiagonal form, and work space.
 _CROSS_ARRAYS_HELD = 3
 # cuSOLVER accepts matrices up to this side. Users report refusals from n = 23,100 in float32 and
@@ -93,8 +92,7 @@ def check(n: int, dtype: DTypeLike, *, share: float = 1) -> None:
 
 def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
     """Raises ValueError where the arrays of a cross Gram's singular values exceed the memory."""
-    total = _CROSS_ARRAYS_HELD * n * m * np.dtype(dtype).itemsize
-    if total > limit():
+    if (total := _CROSS_ARRAYS_HELD * n * m * np.dtype(dtype).itemsize) > limit():
         raise ValueError(
             f"The singular values of a {n} x {m} cross Gram need about {_gib(total)} of "
             f"{np.dtype(dtype).name} and there are {_gib(limit())}: score subsamples."
@@ -110,8 +108,7 @@ def explained(n: int, dtype: DTypeLike) -> Iterator[None]:
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
-        text = str(error).lower()
-        why = "Memory ran out."
+        text, why = str(error).lower(), "Memory ran out."
         ran_out = "resource_exhausted" in text or "out of memory" in text
         if not (ran_out or isinstance(error, MemoryError)):
             if n <= _SOLVERS_TAKE or "cusolver" not in text:

@@ -47,9 +47,8 @@ def keep() -> None:
     devices, for which JAX's cache gives wrong programs.
     """
     config: Any = jax.config
-    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
-        return
-    if len(jax.devices("cpu")) > 1:
+    told = config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache
+    if told or len(jax.devices("cpu")) > 1:
         return
     root = files.user_cache() / "condvendi_jax/programs"
     try:

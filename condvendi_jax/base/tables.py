@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-# More names than this are counted, not listed.
-LISTED = 6
+LISTED = 6  # More names than this are counted, not listed.
 # An interval whose upper end is so many times the lower one says no more than the lower.
 OPEN = 100
 

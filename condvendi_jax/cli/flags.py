@@ -1,7 +1,6 @@
 """Typed flags: the fields of a dataclass are the flags of a command line.
 
-Write a flag as `--name=value` or `--name value`, that of a boolean also as `--name` or `--noname`.
-One dash is as good as two.
+Flags are `--name=value`, `--name value` or, of booleans, `--name` and `--noname`; one dash will do.
 """
 
 import argparse

@@ -188,10 +188,8 @@ class Options:
         """The kernels of outputs and prompts, None where a rule is to choose the bandwidth."""
         roles = NAMES if paired and not self.equal_prompts else NAMES[:1]
         widths: Any = {"outputs": self.output_bandwidth, "prompts": self.prompt_bandwidth}
-        chosen: dict[str, Kernel | None] = {
-            role: Cosine() if self.kernel == "cosine" else (widths[role] and Gaussian(widths[role]))
-            for role in roles
-        }
+        fixed = Cosine() if self.kernel == "cosine" else None
+        chosen: Any = {role: fixed or (widths[role] and Gaussian(widths[role])) for role in roles}
         return chosen | {"prompts": Indicator()} if self.equal_prompts else chosen
 
     def of_rows(self, flag: str, read: Callable[[str], np.ndarray]) -> np.ndarray | None:

@@ -33,8 +33,7 @@ DEFAULT = f"the smallest bandwidth at which RKE of {ROWS} rows has a variance be
 _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
 # How many pairs of rows a rule compares, within bounds on the partitions: a few seconds on two CPU
 # cores. One partition leaves 4 to 7% of noise in a bandwidth, 64 leave 0.5 to 1%.
-_PAIRS = 2e7
-_PARTITIONS = (8, 400)
+_PAIRS, _PARTITIONS = 2e7, (8, 400)
 _LARGEST_SUBSET = 1000  # A choice, for the time: a subset takes the square of its rows.
 #: How many rows the default rule compares, at most: a few seconds on two CPU cores.
 MOST_ROWS = 3000
@@ -165,12 +164,10 @@ def bandwidth_by_rule(
         2^(1/6) from 1/16 to 16 times the median distance. Or 'median': the median distance of two
         rows that differ by more than rounding, of at most 2,000.
       key: draws the subsets, or the rows.
-      partitions: how many times the rows are split into subsets; where None, 8 to 400, more for
-        fewer rows, so that the draw matters little.
+      partitions: how many times the rows are split; where None, 8 to 400, more for fewer rows.
 
     Raises:
-      TypeError, ValueError: there is no such rule, the points are not valid, there are too few of
-        them for the rule's subsets, or no bandwidth satisfies it.
+      TypeError, ValueError: the rule or the points are not valid or too few, or no bandwidth fits.
 
     Examples:
       >>> import jax, numpy as np
@@ -193,8 +190,7 @@ def by_rule(
     if rule == "median":
         shuffled = _shuffled(key, points.shape[0])
         return RuledBandwidth(median_distance(points, shuffled, name), "median distance")
-    n = points.shape[0]
-    if n < FEWEST_ROWS:
+    if (n := points.shape[0]) < FEWEST_ROWS:
         mend = "give the bandwidth, or take the rule 'median'."
         raise ValueError(f"the rule {rule!r} needs {FEWEST_ROWS} rows, received {n}; {mend}")
     size = min(n // _SUBSETS, _LARGEST_SUBSET)
@@ -269,8 +265,7 @@ def bandwidth_from_pairs(
             f"same: the pair in row {int(equal.argmax())} is said to differ, but first and second "
             "are equal there, which has probability 0 at every bandwidth; leave such pairs out."
         )
-    mean = squares[labels].mean()
-    if mean == 0:
+    if (mean := squares[labels].mean()) == 0:
         raise ValueError(
             "first, second: all pairs that are the same have equal rows, so that no bandwidth is "
             "too small for them; add pairs of different items of one class."
@@ -367,19 +362,12 @@ def to_compare(
 
 
 def by_default(
-    points: np.ndarray,
-    prompts: np.ndarray,
-    rows: np.ndarray | None,
-    weights: np.ndarray,
-    *,
-    name: str,
-    repeated: bool,
+    points: np.ndarray, prompts: Any, rows: Any, weights: Any, *, name: str, repeated: bool
 ) -> RuledBandwidth:
     """The default bandwidth of points `[n, d]` of `weights` `[n]`; half of it where `repeated`.
 
     Points of one of the `prompts` `[n]` are not compared. Where these are fewer than six, outputs
-    are, if the labels `rows` `[n]` differ. Below 20 points or six prompts it is the median
-    distance, and arbitrary where all points are equal.
+    are, if the labels `rows` `[n]` differ. Below 20 points or six prompts, the median distance.
     """
     n = len(points)
     if (equal := arbitrary(points)) is not None:

@@ -10,14 +10,8 @@ import numpy as np
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import compiled_elsewhere, host_view, placed, take, to_host
 from condvendi_jax.data import bandwidth
-from condvendi_jax.data.kernels import (
-    Gaussian,
-    Indicator,
-    Kernel,
-    WithinPrompts,
-    check_kernel,
-    is_equality,
-)
+from condvendi_jax.data import kernels as kernel_classes
+from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel, WithinPrompts, is_equality
 from condvendi_jax.data.rows import NAMES, RESAMPLED, Rows, prompts_by_model
 
 #: A kernel, a chosen bandwidth of a Gaussian one, or None where a rule chooses.
@@ -39,7 +33,7 @@ def check(
     given = kernels if paired else kernels[:1]
     for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
         if kernel is not None and not isinstance(kernel, bandwidth.RuledBandwidth):
-            check_kernel(kernel, name=name)
+            kernel_classes.check_kernel(kernel, name=name)
         elif kernel is not None and kernel.rule.startswith(bandwidth.GIVEN):
             received = f"received that of another kernel ({kernel.rule}): pass the kernel"
             raise ValueError(f"{name}: expected a kernel or a Gaussian's bandwidth, {received}.")
@@ -186,8 +180,7 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
     """The kernel in the form that suits the points; warns where it says nothing of them."""
     if not checks.is_concrete(kernel, points):
         return kernel
-    # At once, also for constants inside jit.
-    with jax.ensure_compile_time_eval():
+    with jax.ensure_compile_time_eval():  # At once, also for constants inside jit.
         kernel.check_points(points, name=name)
         fitting = kernel.suited_to(points)
         if isinstance(kernel, WithinPrompts):

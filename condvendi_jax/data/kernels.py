@@ -211,8 +211,7 @@ class Gaussian(Kernel):
     Args:
       bandwidth: the length scale sigma > 0, in the units of the embeddings. It may be traced, so
         that scores can be vmapped over bandwidths and differentiated in them.
-      unit: None for distances by a matrix product; a length near the bandwidth for distances by
-        differences, measured in it.
+      unit: None for distances by a matrix product; for differences, a length near the bandwidth.
 
     Raises:
       TypeError, ValueError: a concrete bandwidth or unit is not a finite number above 0.
@@ -308,8 +307,7 @@ class Gaussian(Kernel):
     def profile(self, geometry: jax.Array) -> jax.Array:
         """exp(-geometry / bandwidth^2), where geometry is half a squared distance."""
         # The square of the bandwidth may leave the range of float32.
-        unit = 1 if self.unit is None else self.unit
-        inverse = unit / self.bandwidth.astype(geometry.dtype)
+        inverse = (self.unit or 1) / self.bandwidth.astype(geometry.dtype)
         return namespace(geometry).exp(-(geometry * inverse) * inverse)
 
     def tree_flatten(self) -> tuple[tuple[Any], float | None]:

@@ -67,8 +67,7 @@ class Pairs(Rows):
         `[layout.rows, ...]` on several devices. Rows under `Indicator` become the numbers of the
         distinct ones, `[n, 1]`, on one device outside of transformations.
       kernels: one for each array, in the form that suits its points.
-      weights: the share of each row, of sum one, `[n]` or, zero in the padding, `[layout.rows]`;
-        None where all are equal.
+      weights: the shares of the rows, `[n]` or, with zeros, `[layout.rows]`; None if all are equal.
       n, layout: the number of pairs, and the devices that they are spread over, or None for one.
       prompt_ids, groups, batches: the numbers of the prompt, the group and the batch of each row,
         `[n]`, or None. Transformations such as `jax.jit` lose them, and the bandwidths' rules.
@@ -133,10 +132,8 @@ class Pairs(Rows):
 
         Args:
           models: the outputs of each model by its name, embeddings `[n, d_x]` of one encoder.
-          prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model,
-            by its name.
-          prompt_ids, weights, batches: see `Pairs`. `[n]` for all models, or those of each model by
-            its name. Equal ids of several models are one prompt.
+          prompts: embeddings `[n, d_t]` that all models share row by row, or those of each by name.
+          prompt_ids, weights, batches: see `Pairs`. `[n]`, or those of each. Equal ids: one prompt.
           groups: see `Pairs`; `[n]` for all models.
           **options: `output_kernel`, `prompt_kernel`, `rule`, `similar_prompts`, `key` and
             `progress` of `Pairs`. A rule sees as many rows of each model.
@@ -208,8 +205,7 @@ def _make(
                 kernel_choice.refuse_ids(named[name]["outputs"])
             n = named[name]["outputs"].shape[0]
             about[name] = labels = {"index": checks.index_of(rows["outputs"])}
-            ids = rows["prompt_ids"]
-            if ids is None and "prompts" in labelled:
+            if (ids := rows["prompt_ids"]) is None and "prompts" in labelled:
                 ids = arrays["prompts"]
             if ids is not None or identified:
                 of_rows = _numbers(ids, "prompt_ids", numbers.setdefault("ids", {}), n)
@@ -318,8 +314,7 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
     """Lets a function of `Pairs` take arrays in their place.
 
     `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
-    `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. The signature that
-    Python shows is the one for arrays.
+    `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`.
     """
     makers, signature = inspect.signature(Pairs).parameters, inspect.signature(function)
     arrays = {name: makers[name] for name in _MAKING}

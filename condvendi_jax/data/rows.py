@@ -38,17 +38,11 @@ class Rows:
 
     @classmethod
     def trusted(
-        cls,
-        arrays: tuple[jax.Array, ...],
-        kernels: tuple[Kernel, ...],
-        *,
-        n: int,
-        layout: Layout | None = None,
-        weights: jax.Array | None = None,
+        cls, arrays: tuple[jax.Array, ...], kernels: tuple[Kernel, ...], *, n: int, **known: Any
     ) -> Self:
-        """Pairs of arrays that were checked before: nothing is looked at."""
+        """Pairs of arrays that were checked before, perhaps with a layout and weights."""
         pairs = object.__new__(cls)
-        vars(pairs).update(arrays=arrays, kernels=kernels, n=n, layout=layout, weights=weights)
+        vars(pairs).update(arrays=arrays, kernels=kernels, n=n, **known)
         return pairs
 
     def _but(self, **changes: Any) -> Self:
@@ -149,8 +143,7 @@ class Rows:
 
     def exactly(self, numbers: jax.Array) -> Self:
         """The same rows with prompts that are equal or different, by their numbers `[n, 1]`."""
-        kernels = self.kernels[0], Indicator()
-        return self._but(arrays=(self.arrays[0], numbers), kernels=kernels, _ruled={})
+        return self.under((self.kernels[0], Indicator()))._but(arrays=(self.arrays[0], numbers))
 
     def weighed(self, shares: Any, *, copies: np.ndarray | None = None) -> Self:
         """The same points with other weights `[n]`, of sum one."""

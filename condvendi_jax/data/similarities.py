@@ -22,8 +22,7 @@ class Similarities:
     """Outputs whose similarities to the other outputs of their prompt are known.
 
     They take the place of outputs and prompts in every function of outputs. Outputs of different
-    prompts are not compared: results show the conditional scores, and functions of other scores
-    count these outputs as different.
+    prompts are not compared: results show conditional scores; other scores count them as different.
 
     Args:
       matrices: one for each prompt, `[k, k]` of its k outputs, by its label or in a list; or one of
@@ -41,8 +40,7 @@ class Similarities:
       space: what models of one `split` share, so that their outputs can be compared.
 
     Raises:
-      TypeError, ValueError: a matrix is not one of similarities (the message names its prompt), or
-        above the limit.
+      TypeError, ValueError: a matrix is none of similarities (its prompt is named) or over `limit`.
 
     Examples:
       Two of three answers to the first prompt are the same, and both answers to the second differ:
@@ -90,8 +88,7 @@ class Similarities:
         """Outputs that a judge put into classes: two of one class and one prompt are the same.
 
         Args:
-          classes: the class of each output, integers or strings `[n]`. A class means nothing
-            beyond its prompt.
+          classes: of each output, integers or strings `[n]`. They mean nothing beyond a prompt.
           prompts, name: see `Similarities`.
         """
         checks.check_indices({"classes": classes, "prompts": prompts})
@@ -127,8 +124,7 @@ class Similarities:
           progress: called with the number of pairs that are done, and that of all.
 
         Raises:
-          ValueError: the values are not similarities, or the function fails for a pair, which is
-            named. The cache keeps the pairs that were computed before.
+          ValueError: values are no similarities, or a pair fails, which is named; others are kept.
         """
         from condvendi_jax.encoders import similarity  # Imported where it is used: it is slow.
 
@@ -163,14 +159,13 @@ def _rows_of(labels: Any, n: int, name: str = "prompts") -> dict[Any, np.ndarray
 
 def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
     """The rows and the checked matrix of each prompt, by its label."""
+    several = isinstance(given, (list, tuple)) and len(given) and np.ndim(given[0]) == 2
+    if several or getattr(given, "ndim", 0) == 3:
+        given = dict(enumerate(given))
     if not isinstance(given, Mapping):
-        several = isinstance(given, (list, tuple)) and len(given) and np.ndim(given[0]) == 2
-        if several or getattr(given, "ndim", 0) == 3:
-            given = dict(enumerate(given))
-        else:
-            whole = _checked(given, None)
-            rows_of = _rows_of(prompts, len(whole))
-            return {label: (rows, whole[np.ix_(rows, rows)]) for label, rows in rows_of.items()}
+        whole = _checked(given, None)
+        rows_of = _rows_of(prompts, len(whole))
+        return {label: (rows, whole[np.ix_(rows, rows)]) for label, rows in rows_of.items()}
     checked = {label: _checked(matrix, label) for label, matrix in given.items()}
     if not checked:
         raise ValueError("similarities: expected a matrix for each prompt, received none.")

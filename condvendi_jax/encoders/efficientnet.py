@@ -62,9 +62,7 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
 class EfficientNetEncoder:
     """Pictures to embeddings; an `Encoder`."""
 
-    name = "EfficientNet-Lite0"
-    dimension = 1280
-    side = SIDE
+    name, dimension, side = "EfficientNet-Lite0", 1280, SIDE
 
     def __init__(self, parameters: Mapping[str, Any]):
         self.parameters = parameters

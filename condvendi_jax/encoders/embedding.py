@@ -82,8 +82,7 @@ def load_encoder(
     Args:
       spec: a model or its folder, `st:NAME` of sentence-transformers, `timm:NAME`, both also with
         `@REVISION`, or `open_clip:ARCH/PRETRAINED`; or `package.module:attribute`: an object with
-        `encode(items)`, or a class or function that makes one. The current folder is searched last.
-        None takes the default.
+        `encode(items)`, or what makes one. The current folder is searched last. None: the default.
       default: makes the encoder where `spec` is None.
       named: options of a model by name: `kind`, `images` or `texts` (if unset, images for timm);
         `device`, `cuda`, `mps` or `cpu` (the best there is); `batch_size` (32).
@@ -306,8 +305,7 @@ class Shelf:
         for path in sorted(self.folder.glob("*.npz")):
             try:
                 with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                    digests = archive["digests"].tolist()
-                    if wanted.isdisjoint(digests):
+                    if wanted.isdisjoint(digests := archive["digests"].tolist()):
                         continue
                     embeddings = archive["embeddings"]  # NumPy checks the checksum of each array.
                 rows |= {d: r for d, r in zip(digests, embeddings, strict=True) if d in wanted}

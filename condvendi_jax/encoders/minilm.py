@@ -97,10 +97,8 @@ class MiniLMEncoder:
         """Pair parameters of `embed_tokens` with the `Tokenizer` of its ids, which cuts nothing."""
         if long_texts not in get_args(LongTexts):
             raise ValueError(f"long_texts: expected cut or chunks, received {long_texts!r}.")
-        self.parameters = parameters
-        self.tokenizer = tokenizer
-        self.long_texts = long_texts
-        self.length = length
+        self.parameters, self.tokenizer = parameters, tokenizer
+        self.long_texts, self.length = long_texts, length
         if long_texts == "chunks":
             self.name = f"{self.name}, long texts in chunks"
 

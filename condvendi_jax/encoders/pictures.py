@@ -52,8 +52,7 @@ def located(item: Any, row: int = 0) -> pathlib.Path | Content:
 def checked(values: Any, name: str) -> list[Any] | None:
     """The pictures of a list as `located` gives them; None where it is a list of other things.
 
-    A file's name is no text: ValueError if a file is missing, or some rows are no pictures. But a
-    few texts may end as names do.
+    ValueError if a file is missing, or some rows are no pictures. A few texts may end as names do.
     """
     items = values if isinstance(values, (list, tuple)) else []
     shown = [located(x, row) if is_picture(x) else "" for row, x in enumerate(items)]

@@ -162,9 +162,8 @@ def _computed(
     """The value of every pair; those in the cache are not computed again."""
     size = getattr(loaded.encoder, "batch_size", 1)
     checks.check_count(size, name="batch_size", minimum=1)
-    shelf = None
-    if loaded.source and _is_known(loaded.encoder):
-        shelf = Shelf.of(cache, loaded, "similarity")
+    known = loaded.source and _is_known(loaded.encoder)
+    shelf = Shelf.of(cache, loaded, "similarity") if known else None
     kept = shelf.read(set(pairs)) if shelf else {}
     values = {key: float(row[0]) for key, row in kept.items()}
     missing = [key for key in pairs if key not in values]

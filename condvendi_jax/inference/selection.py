@@ -46,8 +46,7 @@ def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
       per_prompt: the largest number of rows with equal prompts; no limit where None.
 
     Raises:
-      TypeError, ValueError: the pairs are not valid; a number is not an integer in its
-        range, or k rows are more than `per_prompt` allows.
+      TypeError, ValueError: the pairs or a number are not valid, or `per_prompt` allows fewer rows.
 
     Examples:
       Three outputs are the same, and two others differ:

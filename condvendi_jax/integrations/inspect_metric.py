@@ -29,9 +29,8 @@ def answer_diversity(
 
     The answers are `score.answer` of all epochs. A sample is a prompt that no other sample shares
     (`Indicator`). The score is then a mean, over samples, of the effective number of different
-    answers: geometric at order 1, harmonic at order 2, which is unbiased: it does not
-    grow with the number of epochs. `condvendi score` gives the same number for the log, with
-    `--equal_prompts` and this bandwidth.
+    answers: geometric at order 1, harmonic at order 2, which is unbiased: it does not grow with the
+    epochs. `condvendi score --equal_prompts` gives the same number for the log at this bandwidth.
 
     Args:
       bandwidth: of the Gaussian kernel of the answers. Compare models at one bandwidth only.
@@ -50,9 +49,8 @@ def answer_diversity(
     """
     with extras.needed("records", package="inspect_ai", purpose="a metric of Inspect"):
         metric = importlib.import_module("inspect_ai.scorer").metric
-    options = {"encoder": encoder, "cache": cache, "clean": clean}
     made = metric(name=_NAME, scores="unreduced")(_metric)
-    return made(bandwidth=bandwidth, order=order, **options)
+    return made(bandwidth=bandwidth, order=order, encoder=encoder, cache=cache, clean=clean)
 
 
 def _metric(*, bandwidth: float, order: float, encoder: Any, cache: Any, clean: bool) -> Any:
@@ -62,11 +60,9 @@ def _metric(*, bandwidth: float, order: float, encoder: Any, cache: Any, clean: 
     tell = functools.cache(logging.getLogger(__name__).warning)  # Each warning once.
 
     def compute(scores: list[Any]) -> dict[str, float]:
-        answers, samples = [], []
-        for one in scores:
-            if one.sample_id is not None:
-                answers.append(one.score.answer or "")
-                samples.append(repr(one.sample_id))  # 1 is another sample than "1".
+        known = [one for one in scores if one.sample_id is not None]
+        answers = [one.score.answer or "" for one in known]
+        samples = [repr(one.sample_id) for one in known]  # 1 is another sample than "1".
         answers = cleaned(answers, [None] * len(answers)).texts if clean else answers
         kept = [k for k, text in enumerate(answers) if not texts.is_blank(text)]
         answers, samples = ([rows[k] for k in kept] for rows in (answers, samples))

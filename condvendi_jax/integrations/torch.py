@@ -20,10 +20,8 @@ class ConditionalDiversity(_METRIC):
     It keeps all rows. Each process needs an `update`, whose rows may all be masked.
 
     Args:
-      output_kernel, prompt_kernel: kernels, or the bandwidths of `Gaussian` ones; None for prompts
-        that are labels, and without prompts.
-      order: the Renyi order, in (0, inf]; scores of order 2 are unbiased, and each prompt counts
-        once, as in `evaluate`.
+      output_kernel, prompt_kernel: kernels, or bandwidths; None for labels, and without prompts.
+      order: in (0, inf]; of order 2, scores are unbiased, and each prompt counts once.
       **options: of `torchmetrics.Metric`.
     """
 
@@ -35,8 +33,7 @@ class ConditionalDiversity(_METRIC):
         extras.check("torch", package="torchmetrics", purpose="ConditionalDiversity")
         super().__init__(**options)
         self._order = checks.check_order(order)
-        kernels = (output_kernel, prompt_kernel)
-        widths = (int, float, np.floating)
+        kernels, widths = (output_kernel, prompt_kernel), (int, float, np.floating)
         self._kernels = [Gaussian(float(k)) if isinstance(k, widths) else k for k in kernels]
         self.add_state("outputs", default=[], dist_reduce_fx="cat")
         self.add_state("prompts", default=[], dist_reduce_fx="cat")

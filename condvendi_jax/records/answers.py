@@ -124,8 +124,7 @@ def is_thinking(part: Any) -> bool:
 
 
 def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[str, str]]:
-    messages = messages_of(value)
-    if messages is None and isinstance(value, str):
+    if (messages := messages_of(value)) is None and isinstance(value, str):
         return [(role, value)]
     if messages is None:
         kinds = {dict: "an object; name a field in it as A.B", list: "a list", type(None): "null"}

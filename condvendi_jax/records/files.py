@@ -132,8 +132,8 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, dict[Any, Any] | answer
         if isinstance(record, dict):  # NaN is how pandas marks an empty cell.
             record = {key: None if cell != cell else cell for key, cell in record.items()}
         elif not isinstance(record, answers.Unfit):
-            expected = 'such as {"prompt": "...", "answers": ["...", "..."]}'
-            record = answers.Unfit(f"expected an object {expected}")
+            words = 'expected an object such as {"prompt": "...", "answers": ["...", "..."]}'
+            record = answers.Unfit(words)
         yield line, record
 
 

@@ -16,8 +16,7 @@ class Format(NamedTuple):
       marks: paths that every record of the tool has, and no record of another.
       answers: paths of the answers; the first that leads somewhere counts.
       prompt, model: theirs, in the same way. Where empty, the fields have plain names.
-      id: the path of what stands for the prompt where the record has none, or beside it tells
-        prompts of one text and other pictures apart.
+      id: the path of what stands for the prompt, or tells prompts of one text apart.
       request: whether a record is one request, which may have several answers.
     """
 

@@ -220,8 +220,7 @@ def pair_images(
     order. Otherwise the names begin with the number of the prompt from 0 or 1, or with what one of
     the columns holds: `000_3.png`, `000/3.png`.
 
-    Pictures that the column does not name are left out, with a warning. What has two meanings, or
-    none, is a ValueError.
+    Pictures that it does not name are left out, with a warning. ValueError where names are unclear.
     """
     count = len(prompts.texts)
     cells = {name: _cells(prompts, name) for name in prompts.columns if name != prompts.column}
@@ -386,11 +385,10 @@ def pair_texts(prompts: Texts, texts: Texts) -> None:
         mend = "Choose two columns with --prompt_column and --text_column, or give two files."
         raise ValueError(f"{prompts.path}: is both the texts and their prompts. {mend}")
     if len(texts.texts) != len(prompts.texts):
-        counts = f"{len(prompts.texts):,} prompts for {len(texts.texts):,} texts"
-        mend = (
+        raise ValueError(
+            f"{prompts.path}: holds {len(prompts.texts):,} prompts for {len(texts.texts):,} texts. "
             "Write a .csv file with the columns 'answer' and 'prompt', and a line for each answer."
         )
-        raise ValueError(f"{prompts.path}: holds {counts}. {mend}")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -109,20 +109,16 @@ def read_records(
 
     Args:
       paths: files, folders, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
-      prompt_field: the only field of the prompt; if unset, all fields that the model was given.
-        Fields within fields are `a.b`.
+      prompt_field: the only field of the prompt, as `a.b`; if unset, all that the model was given.
       answer_field: the field of the answer or answers, or several with commas, a model each. If
-        unset, the one of `ANSWER_FIELDS`, unless its texts are the same for a prompt and those of
-        another field are not.
-      model_field: the field of the model's name; if unset, one of `MODEL_FIELDS`, or else the file
-        names the model.
+        unset, the one of `ANSWER_FIELDS`, or another if its texts alone vary within prompts.
+      model_field: the field of the model's name; if unset, one of `MODEL_FIELDS`, or else the file.
       names: the names of models by their path or pattern in `paths`, whatever their records say.
       clean: cut what stands around answers: reasoning such as `<think>...</think>`, the prompt
         where most answers repeat it, and marks and labels that most share.
       beside: fields with something of each answer, such as its class: a list in the order of the
         answers, or a value of one answer. Answers without it are left out.
-      batch_field: the field with the request or batch that an answer comes from. If unset, a record
-        is a request in formats where it is one.
+      batch_field: the field with the request or batch of an answer; if unset, as the format has it.
       prompts_by_id: files with the prompts of records that have ids alone, as a batch's requests.
 
     Returns:
@@ -131,8 +127,7 @@ def read_records(
 
     Raises:
       ValueError: a file is missing, of another format, malformed as CSV, or nothing in it fits; two
-        fields may be the answer; a file and a field name one model; or a package that reads a file
-        is missing.
+        fields may be the answer; a file and a field name one model; or a package is missing.
 
     Examples:
       >>> import pathlib, tempfile

@@ -12,8 +12,7 @@ from condvendi_jax.records.record import Fields, known_fields
 
 _VARIES = 0.05  # The least share of prompts whose texts differ.
 _DISTINCT = 0.25  # The share of prompts with texts of their own, from which a field may answer.
-_DEEPEST = 3
-_SHOWN = 4
+_DEEPEST, _SHOWN = 3, 4
 # Fields that seldom hold answers: they are never chosen.
 _NOTES = re.compile(
     r"reason|thought|thinking|rationale|explan|\bcot\b|critique|feedback|comment|judg|grad(e|ing)"

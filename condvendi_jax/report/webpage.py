@@ -38,11 +38,9 @@ def html(
     Args:
       comparison: what `compare` returns.
       path: the file, which is replaced once the page is complete.
-      outputs: the texts of each model's outputs, or its pictures (paths, or of Pillow), by the
-        name of the model and in the order of its embeddings, `[n]`. Where None, the page shows rows
-        by their numbers.
-      prompts: the texts of the prompts in the order of their embeddings: `[n]` that all models
-        share, or those of each model by name.
+      outputs: the texts or pictures (paths, or of Pillow) of each model by its name, in the order
+        of its embeddings, `[n]`. Where None, the page shows rows by their numbers.
+      prompts: their texts in the same order: `[n]` that all models share, or of each by its name.
       encoder: the name of the encoder of the embeddings.
       command: the command that was called, to be shown.
 
@@ -123,8 +121,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:
     first, n = comparison.first, comparison.n
     outputs = ", ".join(f"{name} {count:,}" for name, count in n.items())
-    alike = len({*n.values()}) == 1
-    terms = {"Outputs": f"{first.n:,} of each model" if alike else outputs}
+    terms = {"Outputs": f"{first.n:,} of each model" if len({*n.values()}) == 1 else outputs}
     distinct = {e.distinct_prompts for e in comparison.evaluations.values() if e.distinct_prompts}
     if distinct:
         terms["Prompts"] = " or ".join(f"{count:,}" for count in sorted(distinct))

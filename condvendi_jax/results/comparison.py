@@ -32,9 +32,8 @@ class Design(NamedTuple):
     answers: int
 
     def __str__(self) -> str:
-        if self.answers == 1:
-            return f"{self.prompts:,} outputs"
-        return f"{self.prompts:,} prompts with {self.answers:,} answers each"
+        words = f"{self.prompts:,} prompts with {self.answers:,} answers each"
+        return f"{self.prompts:,} outputs" if self.answers == 1 else words
 
 
 class SharedPrompts(NamedTuple):
@@ -230,8 +229,7 @@ class Comparison(Result):
             number = {"value": self.between.number, "standard_error": self.between.standard_error}
             lines.append({"score": "different_models", **number})
             lines += [{"score": "overlap", **overlap} for overlap in self.between.lines()]
-            blank = dict.fromkeys(lines[0], None) | {"order": 2}
-            lines = [blank | line for line in lines]
+            lines = [dict.fromkeys(lines[0], None) | {"order": 2} | line for line in lines]
         return lines
 
     @property

@@ -22,8 +22,7 @@ class Estimate(NamedTuple):
     @classmethod
     def of(cls, error: Error) -> Self:
         """An estimate with its interval, from its error."""
-        known = not math.isnan(error.standard_error)
-        ends = error.interval() if known else None
+        ends = None if math.isnan(error.standard_error) else error.interval()
         return cls(error.value, error.standard_error, ends)
 
     @property
@@ -55,8 +54,7 @@ class Quality(Result):
       number: of outputs among k draws that are good and do not count as the same as an earlier good
         one, a mean over prompts: the sum over m < k of E[g_1 (1 - g_2 k(x_1, x_2)^2) ...
         (1 - g_(m+1) k(x_1, x_(m+1))^2)], where g is 1 if good, else 0 (docs/proofs.md).
-      diversity: unbiased Conditional-RKE of the good outputs alone, of prompts with two or more;
-        NaN where no two answer the same prompt.
+      diversity: unbiased Conditional-RKE of good outputs of prompts with two or more; else NaN.
       prompts, left_out: how many prompts have k outputs and count, and how many have fewer.
       diverse_prompts: how many prompts have two good outputs.
       error: of the number, with the influences of independent prompts.

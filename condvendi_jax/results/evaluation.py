@@ -42,9 +42,7 @@ def _cut(truncation: int | None) -> str:
 
 def plain_order(order: float) -> float | str:
     """An order, or an end of an interval, for JSON, which has no infinity."""
-    if math.isinf(order):
-        return "inf"
-    return int(order) if float(order).is_integer() else order
+    return "inf" if math.isinf(order) else int(order) if float(order).is_integer() else order
 
 
 class ErrorsBy(NamedTuple):
@@ -199,11 +197,9 @@ class Evaluation(Result):
       weighted: whether the rows have weights.
       unbiased: whether order 2 is shown without the pairs of a row with itself.
       advice: on nearly saturated scores (`saturation.advice`), and texts that may be no answers.
-      answers: the smallest and the largest number of answers to a prompt, where prompts repeat and
-        count as equal or different; None elsewhere.
+      answers: the fewest and most to a prompt; None unless prompts repeat, equal or different.
       encoder: of texts that were embedded: `text_encoder`, its name, and path and details.
-      one_prompt: what is known of the outputs to one prompt; None without prompts, and where the
-        papers' scores alone are wanted.
+      one_prompt: of the outputs to one prompt; None without prompts, or for papers' scores alone.
       quality: how many outputs are good, and good and different; None without quality.
       failed: why optional parts, such as 'quality', could not be computed, by name.
       read: which outputs and prompts these are, and what was cut from them; '' of arrays.
@@ -298,13 +294,11 @@ class Evaluation(Result):
         notes += [self.one_prompt.note()] if self.one_prompt and self.one_prompt.note() else []
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
-        estimated = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
-        if estimated:
+        if estimated := {o.decomposition.method for o in self.orders if o.decomposition.estimation}:
             what = "95% intervals for the scores that all eigenvalues would give"
             notes.append(f"[low, high]: {what}, estimated by {', '.join(sorted(estimated))}")
         for scored in self.orders:
-            moved = math.expm1(max(scored.decomposition.rounding or (0,)))
-            if moved > _ROUNDED:
+            if (moved := math.expm1(max(scored.decomposition.rounding or (0,)))) > _ROUNDED:
                 words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
                 notes.append(f"order {scored.name}: {words}")
         return notes + error_notes(self.orders) + not_computed(self.failed) + read_lines(self.read)
@@ -395,8 +389,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
 
     Of repeated prompts, how many of the given answers differ, or what is known of the outputs to
-    one prompt; else the unbiased score. Models whose rows nearly all differ come first, and a
-    second sentence says what these data cannot tell.
+    one prompt; else the unbiased score. A second sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
     known = {model: one for model, result in evaluations.items() if (one := result.one_prompt)}
@@ -459,8 +452,7 @@ def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[st
         notes.append(f"{ends} treat {sample} as a random sample")
     if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
         notes.append("each prompt counts once, whatever its number of answers")
-    left_out = max(p.answers.left_out for p in scores)
-    if left_out:
+    if left_out := max(p.answers.left_out for p in scores):
         notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
     if scores[0].labels is not None:
         words = "errors of Conditional-RKE are over other prompts and other labels"

@@ -110,8 +110,7 @@ class OnePrompt(Result):
       borrowed: where prompts that repeat have a kernel by which others are similar, the share of
         Conditional-RKE that is borrowed from other prompts, and would go if all were told apart.
       reason: why it cannot be told, in words; None elsewhere.
-      curve: how alike outputs are by the distance of prompts; None where prompts repeat or have no
-        distance.
+      curve: likeness of outputs by distance of prompts; None where prompts repeat or have none.
     """
 
     state: State

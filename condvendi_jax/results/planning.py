@@ -45,8 +45,7 @@ class StudyPlan(Result):
       settings: the kernels and the seed of the pilot, in words.
       needed: the ends of the number of prompts with the answers of `best`, in 90% of what the pilot
         leaves open, prompts unlike its own among it; None where `best` lacks the power.
-      twice: how many prompts to ask twice for the number to one prompt, in words; '' where prompts
-        of the pilot repeat.
+      twice: how many prompts to ask twice, in words; '' where prompts of the pilot repeat.
     """
 
     models: tuple[str, ...]

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Over = Literal["outputs", "prompts", "both"]
-# Bands from fewer groups of unequal answers to skewed prompts covered in 91% of draws, not in 95%
-# (docs/bandwidths.md).
+# Bands from fewer groups, of unequal size and skewed, covered in 91% of draws (docs/bandwidths.md).
 _FEW = 100
 
 
@@ -87,8 +86,7 @@ class Profile(Result):
       units, groups: what the rows are that count as independent, and the smallest number of them.
       seed: of all that is drawn.
       reason: why nothing is tested; None where something is.
-      sampled: the number of prompts, drawn at random, whose answers are compared with each other
-        for vendi and information; 0 where all are.
+      sampled: how many prompts vendi and information compare, drawn at random; 0 where all.
     """
 
     models: tuple[str, ...]
@@ -182,8 +180,7 @@ class Profile(Result):
     @property
     def title(self) -> str:
         """The main score, and whose bandwidths move."""
-        both = self.over == "both" and len(self.names) > 1
-        whose = "outputs and prompts" if both else self.axis
+        whose = "outputs and prompts" if self.over == "both" and len(self.names) > 1 else self.axis
         return f"{score_name(self.main, self.order, None)} over the bandwidths of {whose}"
 
     def heading(self) -> str:
@@ -217,8 +214,7 @@ class Profile(Result):
         """Two models by the main score; untested everywhere if they are at the chosen bandwidth."""
         pair = self.pair(one, two, self.main)
         chosen = np.flatnonzero(np.isclose(self.multiples, 1)).tolist()
-        why = next((pair.reasons[k] for k in chosen), None)
-        if why is None:
+        if (why := next((pair.reasons[k] for k in chosen), None)) is None:
             return pair
         return pair._replace(signs=0 * pair.signs, reasons=[why] * pair.signs.size)
 

@@ -30,8 +30,7 @@ class PromptScore(NamedTuple):
       similarity: the mean of the squared kernel over all pairs of different outputs, from 0, where
         all count as different, to 1, where all count as the same. Its expectation does not depend
         on n, as that of the score does. NaN of one output.
-      shrunken: the similarity, drawn towards those of the other prompts; NaN where
-        `PromptTable.reason` says why.
+      shrunken: the similarity, drawn to those of others; NaN where `PromptTable.reason` says why.
       low, high: of an interval for the similarity of any number of outputs, which holds that of
         the first and the last prompt of the table, too, in 90% to 100% of samples.
       contributions: of its rows to the scores of all rows (`Contributions.by`).

@@ -31,8 +31,7 @@ class Difference(NamedTuple):
       adjusted: the same for all pairs of models at once, by Holm's step-down.
       equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
         (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
-      detectable: the smallest ratio that is found in four of five samples of this error, at the
-        level divided by the number of pairs.
+      detectable: the smallest ratio that four of five samples find, at the level divided by pairs.
       ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
         level of the ranking (Donner and Zou, 2012). It excludes 1 where the p-value is below it.
       reason: why there is no test; None where there is one.
@@ -226,8 +225,7 @@ class Ranking(Result):
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
         kinds = {self.equal: within, f"neither told apart nor {self.equal}": alike}
         lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
-        ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
-        if ratios:
+        if ratios := [d.detectable for d in self.differences if math.isfinite(d.detectable)]:
             ends = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
             pairs = ", depending on the pair" if len(ends) > 1 else ""
             words = f"smallest difference that is found in 4 of 5 such samples: {' to '.join(ends)}"
