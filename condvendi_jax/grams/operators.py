@@ -470,7 +470,7 @@ def represent(
     points: jax.Array,
     *,
     layout: Layout | None = None,
-    dense_up_to: int = _DENSE_UP_TO,
+    dense_up_to: int | None = None,
 ) -> Gram:
     """The Gram of checked points `[n, d]`, or padded `[layout.rows, d]`, on a layout's devices."""
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
@@ -480,7 +480,7 @@ def represent(
             inside = jnp.arange(layout.rows) < n
             z = layout.constrain(jnp.where(inside[:, None], z, 0))
         return FeatureGram(z, layout=layout)
-    if layout is None and n <= dense_up_to:
+    if layout is None and n <= (_DENSE_UP_TO if dense_up_to is None else dense_up_to):
         merged = _merged(kernel, points) if isinstance(points, np.ndarray) else None
         return merged or DenseGram.from_points(kernel, points)
     return TiledGram.from_points(kernel, points, layout=layout)
@@ -500,7 +500,7 @@ def _merged(kernel: Kernel, points: Any) -> FeatureGram | None:
 
 
 @functools.partial(compiled_elsewhere, static_argnums=1)
-def grams_of(points: Pairs, dense_up_to: int = _DENSE_UP_TO) -> tuple[Gram, ...]:
+def grams_of(points: Pairs, dense_up_to: int | None = None) -> tuple[Gram, ...]:
     """The Gram of the outputs and of any prompts, unweighted; of NumPy for points on the host."""
     how: Any = {"layout": points.layout, "dense_up_to": dense_up_to}
     return tuple(map(functools.partial(represent, **how), points.kernels, points.arrays))

@@ -32,7 +32,6 @@ class Calls(lab.Study):
     unrepeated = ("seconds", "peak", "left_out")
     data = None
     random = False
-    runs = ()  # None yet.
 
     rows: tuple[str, ...] = lab.flag(tuple(ROWS), "What is measured.", choices=ROWS)
     peers: str | None = lab.flag(

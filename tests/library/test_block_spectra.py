@@ -8,7 +8,8 @@ from oracles import assert_close, gaussian_gram, weighted_entropy, weighted_logs
 import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams.operators import TiledGram
-from condvendi_jax.spectra import computation, methods, pair_sums
+from condvendi_jax.inference import errors
+from condvendi_jax.spectra import computation, methods
 
 _RNG = np.random.default_rng(0)
 _PROMPTS = _RNG.permutation(np.repeat(np.arange(24), _RNG.integers(1, 6, size=24)))
@@ -94,7 +95,8 @@ def test_deletions_of_prompts_and_of_parts_of_several(case, weights, groups, x64
     # Some prompts as a group, and groups of rows of several prompts.
     both = np.where(kinds < 9, kinds, 9 + of_rows)
     membership = {"rows": None, "prompts": kinds, "both": both, "across": of_rows}[groups]
-    leaving = pair_sums.leaving_of(pairs.shares, membership, _N)
+    units = errors.Groups(np.arange(_N) if membership is None else membership, groups, _N)
+    leaving = units.leaving(pairs)
     sloped = computation.compute_sloped(pairs, Entropy(), cv.Exact(), leaving)
     left = {
         group: (rows, lost)

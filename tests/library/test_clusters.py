@@ -1,5 +1,7 @@
 """Cluster scores against means of NumPy's, and conditional scores of an indicator prompt kernel."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -183,7 +185,8 @@ def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypat
     monkeypatch.setattr("condvendi_jax.grams.operators._DENSE_UP_TO", 10)
     jax.clear_caches()
     for fits in (True, False):
-        monkeypatch.setattr(clusters.memory, "fits", lambda *_, fits=fits, **__: fits)
+        memory = types.SimpleNamespace(fits=lambda *_, fits=fits, **__: fits)
+        monkeypatch.setattr(clusters, "memory", memory)
         method = cv.MatrixFree(jax.random.key(0), rtol=0.01)
         modes = cv.clusters.prompt_modes(outputs, prompts, **options, method=method)
         for mode, known in zip(modes, dense, strict=True):
