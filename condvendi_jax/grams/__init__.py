@@ -3,15 +3,5 @@
 from condvendi_jax.base.devices import Layout, layout_of, mesh_of, to_host
 from condvendi_jax.grams.operators import Gram, Operator, TiledGram, gram, grams_of, represent
 
-__all__ = [
-    "Gram",
-    "Layout",
-    "Operator",
-    "TiledGram",
-    "gram",
-    "grams_of",
-    "layout_of",
-    "mesh_of",
-    "represent",
-    "to_host",
-]
+__all__ = ["Gram", "Layout", "Operator", "TiledGram", "gram", "grams_of", "layout_of", "mesh_of"]
+__all__ += ["represent", "to_host"]

@@ -24,43 +24,9 @@ from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
-__all__ = [
-    "LADDER",
-    "Between",
-    "Curve",
-    "Comparison",
-    "Contributions",
-    "Difference",
-    "Evaluation",
-    "FiniteSampleInterval",
-    "Groups",
-    "Look",
-    "Looks",
-    "Monitor",
-    "PairProfile",
-    "Profile",
-    "OnePrompt",
-    "PromptScore",
-    "PromptSpread",
-    "PromptTable",
-    "Quality",
-    "Ranking",
-    "ScoredOrder",
-    "Selection",
-    "Size",
-    "StudyPlan",
-    "between_models",
-    "compare",
-    "contributions",
-    "delete_groups",
-    "evaluate",
-    "finite_sample_interval",
-    "holm",
-    "letter_display",
-    "plan",
-    "monitor",
-    "profile",
-    "prompt_table",
-    "saturation",
-    "select",
-]
+__all__ = ["LADDER", "Between", "Curve", "Comparison", "Contributions", "Difference", "Evaluation"]
+__all__ += ["FiniteSampleInterval", "Groups", "Look", "Looks", "Monitor", "PairProfile", "Profile"]
+__all__ += ["OnePrompt", "PromptScore", "PromptSpread", "PromptTable", "Quality", "Ranking"]
+__all__ += ["ScoredOrder", "Selection", "Size", "StudyPlan", "between_models", "compare"]
+__all__ += ["contributions", "delete_groups", "evaluate", "finite_sample_interval", "holm"]
+__all__ += ["letter_display", "plan", "monitor", "profile", "prompt_table", "saturation", "select"]

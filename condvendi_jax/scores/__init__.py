@@ -12,15 +12,5 @@ from condvendi_jax.scores.papers import (
     vendi,
 )
 
-__all__ = [
-    "Decomposition",
-    "Estimation",
-    "Scores",
-    "conditional_rke",
-    "conditional_vendi",
-    "decompose",
-    "information_rke",
-    "information_vendi",
-    "rke",
-    "vendi",
-]
+__all__ = ["Decomposition", "Estimation", "Scores", "conditional_rke", "conditional_vendi"]
+__all__ += ["decompose", "information_rke", "information_vendi", "rke", "vendi"]

@@ -35,30 +35,8 @@ from condvendi_jax.entropies.eigenvalues import matmul
 from condvendi_jax.grams import grams_of
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.operators import OfPoints
-from condvendi_jax.spectra.pair_sums import (
-    TERMS,
-    Compute,
-    Leaving,
-    PairSums,
-    all_row_sums,
-    by_group,
-    by_rows,
-    compared_rows,
-    factor,
-    in_numpy,
-    in_order,
-    leaving_of,
-    once,
-    placed_shares,
-    row_sums,
-    squares_of_others,
-    sum_pairs,
-    sums_inside,
-    sums_of_term,
-    tiles_of,
-    to_float64,
-    weight_of,
-)
+from condvendi_jax.spectra import pair_sums as over_pairs
+from condvendi_jax.spectra.pair_sums import Leaving, PairSums, by_rows, factor, in_order, weight_of
 
 FROBENIUS = "frobenius"  # The method of these entropies.
 _MOST = 0.9  # Of the weight of all rows: without such a group, sums are taken anew.
@@ -70,21 +48,23 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
     """The papers' entropies of order 2, or those without pairs of a row with itself."""
     if unbiased:
         return entropies_of(Answers.of(points).norms())
-    kinds = compared_rows(points)
+    kinds = over_pairs.compared_rows(points)
     if kinds is None:
-        if (near := in_numpy(points)) is None:
+        if (near := over_pairs.in_numpy(points)) is None:
             values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
         else:
-            values = entropies_of(_norms_of_sums(near, all_row_sums(points)))
+            values = entropies_of(_norms_of_sums(near, over_pairs.all_row_sums(points)))
         return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
     norms = {}
-    for name, factors in zip(PerTerm._fields, TERMS, strict=True):
+    for name, factors in zip(PerTerm._fields, over_pairs.TERMS, strict=True):
         if name not in terms:
             continue
-        if factors == (0,) and kinds[0] is None and in_numpy(points) is None:
+        if factors == (0,) and kinds[0] is None and over_pairs.in_numpy(points) is None:
             norms[name] = np.asarray(_squared_norms(factor(points, 0), True), points.dtype)[0]
         else:
-            norms[name] = _norms_of_sums(points, sums_of_term(points, kinds, factors, once))
+            norms[name] = _norms_of_sums(
+                points, over_pairs.sums_of_term(points, kinds, factors, over_pairs.once)
+            )
     computed = entropies_of(np.array([*norms.values()]))
     return PerTerm(**dict.fromkeys(PerTerm._fields) | dict(zip(norms, computed, strict=False)))
 
@@ -95,8 +75,8 @@ def _squared_norms(points: Pairs, in_tiles: bool) -> jax.Array:
     first, *second = grams_of(points)
     grams = [first, *second, *(first * other for other in second)]
     if in_tiles or (second and all(isinstance(gram, OfPoints) for gram in grams)):
-        return pairwise.squared_norms(tiles_of(points), weights=points.weights)
-    shares = placed_shares(points)  # Matrices have derivatives in forward mode too.
+        return pairwise.squared_norms(over_pairs.tiles_of(points), weights=points.weights)
+    shares = over_pairs.placed_shares(points)  # Matrices have derivatives in forward mode too.
     return jnp.stack([gram.squared_norm_by(shares) for gram in grams])
 
 
@@ -199,25 +179,25 @@ class Answers(NamedTuple):
     def norms(self) -> jax.Array:
         """The unbiased squared norms of each term, `[terms]`; without pairs within a batch."""
         points = self.points
-        if points.batches is None and compared_rows(points) is None:
+        if points.batches is None and over_pairs.compared_rows(points) is None:
             groups = ()
             if self.kind is not None:
-                groups = leaving_of(np.ones(points.n), self.kind)
+                groups = over_pairs.leaving_of(np.ones(points.n), self.kind)
             return _norms(points, jnp.asarray(self.copies, points.dtype), groups)
         if not checks.is_concrete(points):
             raise ValueError("batches: expected None inside a transformation such as jax.jit.")
-        means, _ = pair_means(row_sums(points), self.inside(), self)
+        means, _ = pair_means(over_pairs.row_sums(points), self.inside(), self)
         return jnp.asarray(means.norms(0.0 if self.kind is None else None), points.dtype)
 
-    def inside(self, compute: Compute = once) -> Inside:
+    def inside(self, compute: over_pairs.Compute = over_pairs.once) -> Inside:
         """Sums with the others of each prompt and batch."""
         points = self.points
 
         def summed(kinds: np.ndarray | None) -> np.ndarray | None:
             if kinds is None:
                 return None
-            groups = leaving_of(points.shares, kinds)
-            parts = [sums_inside(points, part, compute) for part in groups]
+            groups = over_pairs.leaving_of(points.shares, kinds)
+            parts = [over_pairs.sums_inside(points, part, compute) for part in groups]
             return by_rows(groups, parts, points.n)
 
         batches = None if points.batches is None else points.batch_kinds
@@ -226,8 +206,8 @@ class Answers(NamedTuple):
 
 @jax.jit
 def _norms(points: Pairs, copies: jax.Array, groups: Sequence[Leaving]) -> jax.Array:
-    total = squares_of_others(points, points.weights)
-    shares = placed_shares(points)[: copies.shape[0]]
+    total = over_pairs.squares_of_others(points, points.weights)
+    shares = over_pairs.placed_shares(points)[: copies.shape[0]]
     # The pairs of a row with itself, and with its copies: exactly zero where there are none.
     alone, others = jnp.square(shares) / copies, jnp.square(shares) * (1 - 1 / copies)
     if not groups:
@@ -237,7 +217,7 @@ def _norms(points: Pairs, copies: jax.Array, groups: Sequence[Leaving]) -> jax.A
         weights, paired, copied = (there * part[group.rows] for part in (shares, alone, others))
         every = jnp.square(jnp.sum(weights, axis=1))
         times = every / (every - jnp.sum(paired, axis=1))
-        inside = by_group(points, group._replace(weights=weights), sum_pairs)
+        inside = over_pairs.by_group(points, group._replace(weights=weights), over_pairs.sum_pairs)
         total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
 
@@ -341,7 +321,7 @@ def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.nd
             rest /= rest.sum()
             weights = np.zeros(points.arrays[0].shape[0], points.dtype)  # With the padding.
             weights[: points.n] = rest
-            others = to_float64(squares_of_others(points, weights))
+            others = over_pairs.to_float64(over_pairs.squares_of_others(points, weights))
             norms[..., group] = others + np.sum(np.square(rest))
     return means.norms(), norms
 

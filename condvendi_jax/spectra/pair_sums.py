@@ -87,10 +87,8 @@ def once(function: Callable[..., Any], points: Pairs, factors: Sequence[int], *g
 def row_sums(points: Pairs, compute: Compute = once, *, outputs: bool = True) -> np.ndarray:
     """Weighted sums of squared kernels of each row with all others, float64 `[..., terms, n]`.
 
-    Those of the `outputs` alone are zero where they are not asked for.
-
-    Where a kernel says that rows are equal or different, only the pairs of equal ones are visited,
-    block by block: the cost of such a term is linear in the number of blocks.
+    Those of the `outputs` alone are zero where they are not asked for. Where a kernel says that
+    rows are equal or different, only pairs of equal ones are visited: the cost is linear in blocks.
     """
     kinds = compared_rows(points)
     if kinds is None:
@@ -161,20 +159,14 @@ def compared_rows(points: Pairs) -> list[np.ndarray | None] | None:
     None instead where terms are not sums over blocks: inside transformations, on several devices,
     or where no kernel, or the blocks of both, leave pairs of two factors to compute.
     """
-    blocks = [kernel.compares_equality or _within(kernel) for kernel in points.kernels]
+    within = [isinstance(kernel, WithinPrompts) for kernel in points.kernels]
+    blocks = [k.compares_equality or w for k, w in zip(points.kernels, within, strict=True)]
     if points.layout is not None or not checks.is_concrete(points) or not any(blocks):
         return None
     if len(blocks) == 2 and not any(kernel.compares_equality for kernel in points.kernels):
         return None
-    kinds: list[np.ndarray | None] = []
-    for kernel, array, apart in zip(points.kernels, points.arrays, blocks, strict=True):
-        rows = to_host(array)[:, :1] if _within(kernel) else array
-        kinds.append(_labels(rows) if apart else None)
-    return kinds
-
-
-def _within(kernel: Any) -> bool:
-    return isinstance(kernel, WithinPrompts)
+    rows = (to_host(a)[:, :1] if w else a for a, w in zip(points.arrays, within, strict=True))
+    return [_labels(array) if apart else None for array, apart in zip(rows, blocks, strict=True)]
 
 
 def sums_of_term(
@@ -217,8 +209,7 @@ def sums_inside(points: Pairs, leaving: Leaving, compute: Compute = once) -> np.
     same = {k: of_equal(of_rows) for k, of_rows in labels.items()}
     other = [k for k in factors if k not in equal]
     if not other:
-        terms = [*same.values(), of_equal(*labels.values())][: 2 * len(equal) - 1]
-        return np.stack(terms)
+        return np.stack([*same.values(), of_equal(*labels.values())][: 2 * len(equal) - 1])
     (label,) = labels.values()
     if not ((label == label[:, :1]) | (weights <= 0)).all():
         return _inside(points, leaving, compute, factors)
