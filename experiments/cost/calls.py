@@ -32,6 +32,7 @@ class Calls(lab.Study):
     unrepeated = ("seconds", "peak", "left_out")
     data = None
     random = False
+    runs = (("--peers=python-with-peers",),)
 
     rows: tuple[str, ...] = lab.flag(tuple(ROWS), "What is measured.", choices=ROWS)
     peers: str | None = lab.flag(
@@ -88,16 +89,18 @@ class Calls(lab.Study):
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
         """The table; `ratio(row, contestant)`; `seconds` and `peak`, in GB, of the same."""
+        by_row = {cell.values["row"]: of for run in runs[:1] for cell, of in run.results.items()}
 
         def ratio(row: str, contestant: str = "ours") -> float:
-            return ratios_of(row, runs[0].found.sel(row=row))[contestant]
+            return ratios_of(row, by_row[row])[contestant]
 
         def median(of: str, row: str, contestant: str = "ours") -> float:
-            return runs[0].found[of].sel(row=row, contestant=contestant).median().item()
+            return by_row[row][of].sel(contestant=contestant).median().item()
 
         grids = [grid for run in runs for grid in run.study.tables(run)]
         return {
             "ratio": ratio,
+            "first": lambda call: median("seconds", f"first_{call}", "ours, nothing kept"),
             "seconds": partial(median, "seconds"),
             "peak": lambda *where: median("peak", *where) / 1e9,
             "table": grids and grids[0],
