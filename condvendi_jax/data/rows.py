@@ -38,11 +38,11 @@ class Rows:
 
     @classmethod
     def trusted(
-        cls, arrays: tuple[jax.Array, ...], kernels: tuple[Kernel, ...], *, n: int, **known: Any
+        cls, arrays: Any, kernels: Any, *, n: int, layout: Any = None, weights: Any = None
     ) -> Self:
-        """Pairs of arrays that were checked before, perhaps with a layout and weights."""
+        """Pairs of arrays that were checked before: nothing is looked at."""
         pairs = object.__new__(cls)
-        vars(pairs).update(arrays=arrays, kernels=kernels, n=n, **known)
+        vars(pairs).update(arrays=arrays, kernels=kernels, n=n, layout=layout, weights=weights)
         return pairs
 
     def _but(self, **changes: Any) -> Self:

@@ -356,14 +356,9 @@ def of_each(
     """The populations of rows under several kernels, from sums `[kernels, terms, n]`."""
     units, leaving, labels = _leaving(answers, units)
     among, populations = [inside_of(group) for group in leaving], []
-
-    def under(k: int, part: np.ndarray, axes: int) -> np.ndarray:
-        """The sums under one kernel; those of single rows are of all kernels."""
-        return part if part.ndim == axes else part[k]
-
-    for k in range(len(sums)):
-        within = Inside(*(None if part is None else under(k, part, 2) for part in inside))
-        groups = [under(k, part, 3) for part in among]
+    for k in range(len(sums)):  # Sums of single rows are of all kernels.
+        within = Inside(*(x if x is None or x.ndim == 2 else x[k] for x in inside))
+        groups = [part if part.ndim == 3 else part[k] for part in among]
         populations.append(_checked(labels, answers, sums[k], within, units, leaving, groups))
     return populations
 

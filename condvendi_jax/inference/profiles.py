@@ -157,8 +157,8 @@ def _of_pairs(
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
 
         def curve(rows: Pairs, groups: Groups, outputs: bool = True) -> Curve:
-            found = _populations(rows, moving, ladder, groups, unbiased=unbiased, outputs=outputs)
-            return curve_of(found, rows, groups, shares, unbiased=unbiased)
+            along = _populations(rows, moving, ladder, groups, unbiased=unbiased, outputs=outputs)
+            return curve_of(along, rows, groups, shares, unbiased=unbiased)
 
         groups = units.of_models[name]
         curves[name] = curve(rows, groups, not sampled)
@@ -169,8 +169,8 @@ def _of_pairs(
     if not unbiased and len(pairs) > 1:
         differ = differ or (common.reason if common.design is None else reasons.GROWING)
     how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
-    found = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
-    return dataclasses.replace(found, sampled=sampled)
+    whole = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
+    return dataclasses.replace(whole, sampled=sampled)
 
 
 def _drawn(pairs: Mapping[str, Pairs], seed: int) -> tuple[dict[str, np.ndarray], int]:

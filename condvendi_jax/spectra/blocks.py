@@ -169,13 +169,8 @@ def blocks_of(points: Pairs) -> dict[str, Blocks]:
         return grams
     factors = tuple(factor_of(*both, None) for both in zip(near.kernels, near.arrays, strict=True))
     for name, term in zip(PerTerm._fields, pair_sums.TERMS[: 2 * len(kinds) - 1], strict=False):
-        numbers: list[Any] = [kinds[k] for k in term if kinds[k] is not None]
-        if not numbers:
+        if (equal := pair_sums.equal_rows(kinds, term)) is None:
             continue
-        equal = numbers[0]
-        if len(numbers) > 1:
-            both = equal * (numbers[1].max() + 1) + numbers[1]
-            equal = np.unique(both, return_inverse=True)[1].reshape(-1)
         apart = [i for i, k in enumerate(term) if not near.kernels[k].compares_equality]
         gram = Blocks(tuple(factors[k] for k in term), equal, apart[0] if apart else None)
         if gram.rank_bound < min(near.n, _LARGEST + 1):

@@ -49,17 +49,16 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
     if unbiased:
         return entropies_of(Answers.of(points).norms())
     kinds = over_pairs.compared_rows(points)
+    near = over_pairs.in_numpy(points)
     if kinds is None:
-        if (near := over_pairs.in_numpy(points)) is None:
+        if near is None:
             values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
         else:
             values = entropies_of(_norms_of_sums(near, over_pairs.all_row_sums(points)))
         return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
-    norms = {}
-    for name, factors in zip(PerTerm._fields, over_pairs.TERMS, strict=True):
-        if name not in terms:
-            continue
-        if factors == (0,) and kinds[0] is None and over_pairs.in_numpy(points) is None:
+    norms, wanted = {}, zip(PerTerm._fields, over_pairs.TERMS, strict=True)
+    for name, factors in ((name, factors) for name, factors in wanted if name in terms):
+        if factors == (0,) and kinds[0] is None and near is None:
             norms[name] = np.asarray(_squared_norms(factor(points, 0), True), points.dtype)[0]
         else:
             norms[name] = _norms_of_sums(

@@ -169,18 +169,22 @@ def compared_rows(points: Pairs) -> list[np.ndarray | None] | None:
     return [_labels(array) if apart else None for array, apart in zip(rows, blocks, strict=True)]
 
 
+def equal_rows(kinds: Sequence[Any], factors: Sequence[int]) -> np.ndarray | None:
+    """Numbers of rows, `[n]`, of which only equal ones count in a term; None where all do."""
+    numbers = [kinds[k] for k in factors if kinds[k] is not None]
+    if len(numbers) < 2:
+        return numbers[0] if numbers else None
+    return np.unique(numbers, axis=1, return_inverse=True)[1].reshape(-1)
+
+
 def sums_of_term(
     points: Pairs, kinds: Sequence[Any], factors: Sequence[int], compute: Compute
 ) -> np.ndarray:
     """The sums of one term over the other rows, float64 `[..., n]`."""
-    numbers = [kinds[k] for k in factors if kinds[k] is not None]
+    equal = equal_rows(kinds, factors)
     compared = [k for k in factors if not points.kernels[k].compares_equality]
-    if not numbers:
-        (index,) = factors
-        return compute(all_row_sums, factor(points, index), factors)[..., 0, :]
-    equal = numbers[0]
-    if len(numbers) > 1:
-        equal = np.unique(numbers, axis=1, return_inverse=True)[1].reshape(-1)
+    if equal is None:
+        return compute(all_row_sums, factor(points, factors[0]), factors)[..., 0, :]
     if not compared:
         return np.bincount(equal, points.shares)[equal] - points.shares
     groups = leaving_of(points.shares, equal)
@@ -222,9 +226,8 @@ def sums_inside(points: Pairs, leaving: Leaving, compute: Compute = once) -> np.
 def _labels(array: Any) -> np.ndarray:
     """The number of the label of each row, `[n]`."""
     rows = to_host(array)
-    if rows.shape[1] == 1:
-        return np.unique(rows[:, 0], return_inverse=True)[1].reshape(-1)
-    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    axis = None if rows.shape[1] == 1 else 0
+    return np.unique(rows, axis=axis, return_inverse=True)[1].reshape(-1)
 
 
 def _inside(

@@ -310,18 +310,18 @@ def of_several(every: Sequence[Ends], chosen: np.ndarray) -> Ends:
     """Of the numbers `chosen` `[p]` of several, at levels `[levels]`, or `[p, levels]` of each."""
 
     def ends(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = np.empty((2, len(chosen), levels.shape[-1]))
+        result = np.empty((2, len(chosen), levels.shape[-1]))
         for number in np.unique(chosen):
             rows = np.flatnonzero(chosen == number)
             if levels.ndim == 1:
-                found[:, rows] = np.stack(np.broadcast_arrays(*every[number](levels)))[:, None]
+                result[:, rows] = np.stack(np.broadcast_arrays(*every[number](levels)))[:, None]
                 continue
             # Several of them ask for the same levels.
             _, first, same = np.unique(levels[rows, 0], return_index=True, return_inverse=True)
             asked = levels[rows[first]]
             both = np.stack(np.broadcast_arrays(*every[number](asked.ravel())))
-            found[:, rows] = both.reshape(2, *asked.shape)[:, same]
-        return found[0], found[1]
+            result[:, rows] = both.reshape(2, *asked.shape)[:, same]
+        return result[0], result[1]
 
     return ends
 
@@ -331,8 +331,8 @@ def p_value(ends: Ends, *, sides: int = 2) -> Any:
 
     At a level of 2a an interval misses the truth at one end in a share a of samples: one side has
     half of the level. 1 where it never does. Where ends are at a bound, intervals of a matched
-    difference may exclude 0 at smaller levels and not between: these do not count. An array of
-    several intervals, whose ends are `[p, levels]`.
+    difference may exclude 0 at smaller levels and not between: these do not count. Of several
+    intervals, whose ends are `[p, levels]`, an array `[p]`.
     """
 
     def crossing(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -356,8 +356,8 @@ def p_value(ends: Ends, *, sides: int = 2) -> Any:
     part = before / (before - np.where(between, after, 0))
     log, end = around(logs, place)
     inside = np.where(near > 0, np.exp(log + part * (end - log)), np.exp(logs[..., -1]))
-    found = np.where(last > 0, inside * sides / 2, 1.0)
-    return float(found) if found.ndim == 0 else found
+    result = np.where(last > 0, inside * sides / 2, 1.0)
+    return float(result) if result.ndim == 0 else result
 
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:
