@@ -19,6 +19,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.errors import Groups, leaves_one_prompt, unit_influences
+from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.spectra import order_two, pair_sums
 from condvendi_jax.spectra.order_two import Answers, Inside, PairMeans
 from condvendi_jax.spectra.pair_sums import Leaving, PairSums
@@ -116,25 +117,31 @@ class Population:
         return PerScore(vendi, conditional, information)
 
     @functools.cached_property
-    def given(self) -> tuple[float, float] | None:
-        """How many of the k given answers to a prompt differ, each prompt once; and the error.
+    def given(self) -> Estimate | None:
+        """How many of the k given answers to a prompt differ, each prompt once, with its interval.
 
         One over the mean over prompts of 1 / k + (1 - 1 / k) U, the similarity of two draws of the
-        given answers. None where prompts do not repeat, or count as similar.
+        given answers; the ends are those of the unbiased conditional score in place of U. None
+        where prompts do not repeat, or count as similar.
         """
         kind, points, inside = self.answers.kind, self.answers.points, self.inside.prompt
         if inside is None or kind is None or not points.kernels[-1].compares_equality:
             return None
         prompts = np.square(np.bincount(kind, points.shares))
         same = np.bincount(kind, points.shares * (inside[-1] + points.shares)) / prompts
+        alone = np.bincount(kind, np.square(points.shares)) / prompts  # 1 / k.
         prompts /= prompts.sum()
-        mean, error = float(prompts @ same), math.nan
+        mean, error, ends = float(prompts @ same), math.nan, None
         if self.units is not None:
             unit, count = np.zeros(prompts.size, int), self.freedom + 1
             unit[kind] = self.units.membership
             losses = np.bincount(unit, prompts * (same - mean))
             error = math.sqrt(count / (count - 1) * np.sum(np.square(losses)))
-        return 1 / mean, error / mean**2
+        if self.intervals is not None:
+            moved = 1 / np.array(self.intervals.conditional) - self.similarities.conditional
+            means = mean + (1 - float(prompts @ alone)) * moved
+            ends = tuple((1 / np.clip(means, float(alone.min()), 1.0)).tolist())
+        return Estimate(1 / mean, error / mean**2, ends)
 
     @functools.cached_property
     def _lost(self) -> np.ndarray:

@@ -128,7 +128,7 @@ class ScoredOrder:
     def given(self) -> Estimate:
         """Of the answers to a prompt that were given, how many differ; the papers' score if not."""
         if given := self.population and self.population.given:
-            return Estimate(*given, ends=None)
+            return given
         return self.estimate("conditional", unbiased=False)
 
     def cell(self, name: str, *, unbiased: bool) -> str:

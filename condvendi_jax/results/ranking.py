@@ -123,7 +123,7 @@ class Ranking(Result):
         for of_two in self.differences:
             pair = places[of_two.first], places[of_two.second]
             if not math.isnan(p_value := getattr(of_two, name)):
-                p_values[pair if of_two.value > 0 else pair[::-1]] = p_value
+                p_values[pair[::-1] if of_two.value < 0 else pair] = p_value  # NaN: the first.
         return p_values
 
     @property

@@ -139,6 +139,9 @@ def test_a_pair_that_prompts_in_common_turn_round_counts_in_their_order():
     (turned,) = ranking.differences
     ranking = dataclasses.replace(ranking, differences=(turned._replace(value=-1.0),))
     assert ranking.rank_sets == {"A": (2, 2), "B": (1, 1)} and ranking.best == ["B"]
+    unknown = turned._replace(value=math.nan)  # The first one's rows nearly all differ.
+    ranking = dataclasses.replace(ranking, differences=(unknown,))
+    assert ranking.rank_sets == {"A": (1, 1), "B": (2, 2)} and ranking.best == ["A"]
 
 
 def test_four_models_have_a_sentence_of_ranks():
