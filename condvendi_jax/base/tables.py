@@ -63,6 +63,11 @@ def up_to(value: float, n: int) -> str:
     return f"above {n:,}" if value > 1.0001 * n else f"{value:.4g}"
 
 
+def even(value: float) -> str:
+    """A value with as many digits as others of its size: '3.00', '31.2', '312'."""
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
 def rough(value: float) -> str:
     """A value for a sentence: '7.6', '112'."""
     return f"{value:.2g}" if not value >= 10 else f"{value:,.0f}"

@@ -142,15 +142,15 @@ def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[st
     return turns
 
 
-def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
-    """Return a line for each kind of answers that may not be a model's, with number and example.
+def doubted(answers: Sequence[str], prompts: Sequence[Any]) -> dict[str, tuple[int, str]]:
+    """Return the number of answers of each kind that may not be a model's, and an example.
 
     Errors and placeholders are reported if they answer a twentieth of the prompts and at least two;
     lists, if they answer half of the prompts; and texts that are `recurring`.
     """
     many, counts = len(set(prompts)), collections.Counter(map(str.strip, answers))
     places = _places(answers, prompts)
-    errors, lines = set(filter(_ERROR.match, places)), []
+    errors, kinds = set(filter(_ERROR.match, places)), {}
     for what, texts, least in (
         ("are empty, or hold reasoning without an answer", {""} & places.keys(), 1),
         ("look like errors, placeholders or log-likelihoods", errors, min(many, max(2, many / 20))),
@@ -159,9 +159,16 @@ def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
     ):
         chosen = sorted(texts, key=lambda text: (counts[text], text))
         if chosen and len(set().union(*map(places.__getitem__, chosen))) >= least:
-            count = sum(map(counts.__getitem__, chosen))
-            lines.append(f"{count:,} of {len(answers):,} {what}, for example {chosen[-1][:80]!r}")
-    return lines
+            kinds[what] = sum(map(counts.__getitem__, chosen)), chosen[-1]
+    return kinds
+
+
+def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
+    """Return a line for each kind of answers that are `doubted`, with number and example."""
+    return [
+        f"{count:,} of {len(answers):,} {what}, for example {example[:80]!r}"
+        for what, (count, example) in doubted(answers, prompts).items()
+    ]
 
 
 def recurring(answers: Sequence[str], prompts: Sequence[Any]) -> set[str]:

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import functools
 import io
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -52,6 +53,15 @@ class Behind:
     def prompts(self) -> list[dict[int, PromptScore]]:
         """For each model, by the number of the prompt."""
         return [{int(scored.prompt): scored for scored in t.prompts} for t in self.tables]
+
+    @functools.cached_property
+    def typical(self) -> dict[str, tuple[int, int]]:
+        """By model its number, and that of the prompt whose outputs are as alike as the median."""
+        typical = {}
+        for index, by in enumerate(self.prompts):
+            ordered = sorted(by, key=lambda k: math.isnan(v := by[k].known) and math.inf or v)
+            typical[self.models[index]] = index, ordered[len(ordered) // 2]
+        return typical
 
     @functools.cached_property
     def first(self) -> list[int]:

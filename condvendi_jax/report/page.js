@@ -2,8 +2,27 @@
 (() => {
   const $ = (selector, of = document) => of.querySelector(selector);
   const all = (selector, of = document) => [...of.querySelectorAll(selector)];
-  const heat = $(".heat"), body = $("tbody", heat), SHOWN = Math.max(body.rows.length, 1);
   document.documentElement.classList.add("ready");
+
+  // Copies: a link saves a file where the browser does not let a page write to the clipboard.
+  all(".copy").forEach(link => link.addEventListener("click", async event => {
+    const [type, content] = link.href.slice(5).split(";base64,");
+    if (!navigator.clipboard || link.dataset.saved) return;
+    event.preventDefault();
+    const bytes = Uint8Array.from(atob(content), character => character.charCodeAt(0));
+    try {
+      if (type === "image/png") await navigator.clipboard.write([new ClipboardItem({ [type]: new Blob([bytes], { type }) })]);
+      else await navigator.clipboard.writeText(new TextDecoder().decode(bytes));
+      $("#copied").textContent = `${link.textContent} is copied.`;
+    } catch {
+      link.dataset.saved = "yes";
+      link.click();
+    }
+  }));
+  window.addEventListener("beforeprint", () => all("main > details").forEach(part => { part.open = true; }));
+  if (!$(".heat")) return;
+
+  const heat = $(".heat"), body = $("tbody", heat), SHOWN = Math.max(body.rows.length, 1);
 
   // All prompts by their numbers: the rows of the table, and the panels of outputs, which are text
   // until they are shown. The browser lays out the first rows alone: thousands would take seconds.
@@ -47,9 +66,10 @@
     button.type = "button";
     button.append(...heading.childNodes);
     heading.append(button);
+    heading.ariaSort = "none";
     button.addEventListener("click", () => {
       const up = heading.ariaSort !== "ascending";
-      all("[aria-sort]", heat).forEach(other => other.removeAttribute("aria-sort"));
+      all("[aria-sort]", heat).forEach(other => { other.ariaSort = "none"; });
       heading.ariaSort = up ? "ascending" : "descending";
       const values = new Map(rows.map(row => [row, row.cells[column].dataset.v]));
       ordered = ordered.toSorted((a, b) => {
@@ -82,13 +102,15 @@
     if (place >= 0 && !rows[number].isConnected) { start = place - place % SHOWN; draw(); }
     for (let box = target; (box = box.parentElement.closest("details"));) box.open = true;
     $("#viewer").hidden = false;
-    if (target.matches("li")) target.classList.add("found");
+    const one = target.matches("li, section");  // One output, or those of one model.
+    if (one) target.classList.add("found");
     (target.matches("li") ? target : $("#viewer")).scrollIntoView({ block: target.matches("li") ? "center" : "start" });
+    if (one) target.scrollIntoView({ block: "nearest" });
     $("div[id]", panel).focus({ preventScroll: true });
   }
   const go = id => { history.replaceState(null, "", `#${id}`); show(id); };
   document.addEventListener("click", event => {
-    const link = event.target.closest('a[href^="#p"]');
+    const link = event.target.closest('a[href^="#p"], a[href^="#m"]');
     const row = event.target.closest(".heat tbody tr");
     const id = (link || (row && $("a", row)))?.hash.slice(1);
     if (id && panelOf(id) >= 0) { event.preventDefault(); go(id); }

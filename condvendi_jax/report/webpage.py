@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import collections
 import functools
 import math
@@ -15,7 +16,9 @@ import numpy as np
 from condvendi_jax import __version__
 from condvendi_jax.base import checks, files, tables
 from condvendi_jax.base.result import svg
+from condvendi_jax.records.answers import doubted
 from condvendi_jax.report import behind as outputs_behind
+from condvendi_jax.report import paper
 from condvendi_jax.report.behind import Behind, Items
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import undominated
@@ -57,21 +60,26 @@ def html(
 
     over, rated, failed = comparison.profile, comparison.qualities, dict(comparison.failed)
     behind = drawn = plane = None
+    copies: dict[str, tuple[str, str]] = {}
     with checks.optional("outputs behind the scores", failed):
         behind = outputs_behind.of_pairs(comparison.pairs)
     with checks.optional("figures", failed):
+        copies = _copies(comparison, encoder)
         drawn = over and svg(over.plot())
         plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
+    bars = comparison.bars
     answer, certainty = answered(comparison)
     shown: dict[str, Any] = {"comparison": comparison, "models": [*comparison.models]}
     shown |= {"failed": not_computed(failed), "warnings": warning_lines(comparison.advice)}
-    shown |= {"answer": answer, "certainty": certainty, "meaning": " ".join(comparison.headline())}
+    shown |= {"bars": bars, "ticks": bars.ticks, "at": functools.partial(_place, bars.end)}
+    shown |= {"lettered": any(bar.letters for bar in bars.models), "copies": copies}
+    shown |= {"rows": _rows(comparison, outputs), "answer": answer, "certainty": certainty}
     shown |= {"scored": _scored(comparison, encoder, command), "drawn": drawn, "plane": plane}
-    shown |= {"best": undominated(rated), "shown": _PROMPTS}
+    shown |= {"best": undominated(rated), "shown": _PROMPTS, "typical": {}}
     if behind:
         lengths, ratio = _lengths(behind, outputs)
         shown |= {"behind": behind, "items": Items(behind, outputs, prompts)}
-        shown |= {"heat": _heat(behind), "panels": _panels(behind)}
+        shown |= {"heat": _heat(behind), "panels": _panels(behind), "typical": behind.typical}
         shown |= {"lengths": lengths, "ratio": ratio}
     files.write_text(path, _template().render(shown))
 
@@ -97,25 +105,46 @@ def _printable(value: Any) -> Any:
 
 
 def answered(comparison: Comparison) -> tuple[str, str]:
-    """The model that is most diverse over the bandwidths, and the confidence in that."""
-    over = comparison.profile
-    given = " given the prompts" if comparison.first.paired else ""
+    """What can be said of the models in a sentence, and more of the same ranking."""
     if len(comparison.models) == 1:
-        ranking, (model,) = comparison.rankings[0], comparison.models
-        words = f"{ranking.name} of {model}: {ranking.estimate(model).short}."
-        return words, "One model: nothing to compare."
-    if over is None or over.reason is not None:
-        main = "conditional" if given else "vendi"
-        by = [(r.score == "near", r.score == main, r.order == 2) for r in comparison.rankings]
-        ranking = comparison.rankings[by.index(max(by))]
-        why = over.reason if over else "by default up to 10,000 outputs, where a bandwidth moves"
-        why = comparison.failed.get("profile", why)
-        why = why if over or ranking.tested else "; ".join(comparison.untested())
-        words = f"{ranking.name}{given}, at one bandwidth: {ranking}."
-        return words, f"Over the bandwidths nothing was tested: {why}."
-    main, certainty = comparison.main[0], f"{over.heading()} {over.joint_confidence()}"
-    words = filter(None, [certainty, main.equality(), main.ranks()])
-    return over.leader(), " ".join(f"{sentence}." for sentence in words)
+        return " ".join(comparison.headline()), "One model: nothing to compare."
+    main = comparison.main[0]
+    words = filter(None, [f"{main.name}: {main}", main.equality(), main.ranks()])
+    return comparison.verdict(), " ".join(f"{sentence}." for sentence in words)
+
+
+def _place(end: float, value: float) -> str:
+    """Where a number stands on an axis from 1 to its end."""
+    return f"{100 * (min(max(value, 1), end) - 1) / (end - 1):.2f}%"
+
+
+def _rows(comparison: Comparison, outputs: Any) -> list[str]:
+    """How many outputs were scored, and which shares of them may be no answers of a model."""
+    total, models = sum(comparison.n.values()), len(comparison.models)
+    whose = f" of {models:,} models" * (models > 1)
+    lines = [f"{total:,} outputs{whose}"]
+    if comparison.first.paired and outputs and all(map(_texts, outputs.values())):
+        counts: Any = collections.Counter()
+        for model, pairs in comparison.pairs.items():
+            kinds = doubted(outputs[model], pairs.prompt_kinds[1].tolist())
+            counts.update({what: count for what, (count, _) in kinds.items()})
+        odd = [f"{count / total:.1%} {what}" for what, count in counts.items()]
+        lines.append(tables.listed(odd) if odd else "none looks like a refusal or an error")
+    return [*lines, *filter(None, [comparison.read])]
+
+
+def _texts(items: Sequence[Any]) -> bool:
+    return all(isinstance(item, str) for item in items)
+
+
+def _copies(comparison: Comparison, encoder: str | None) -> dict[str, tuple[str, str]]:
+    """What a reader takes along, by its name: the type and the content in base64."""
+    picture = comparison.plot()
+    texts = {"LaTeX": ("text/plain", paper.latex(comparison, encoder=encoder).latex)}
+    texts["CSV"] = "text/csv", comparison.comma_separated()
+    coded = {k: (kind, base64.b64encode(t.encode()).decode()) for k, (kind, t) in texts.items()}
+    drawn = base64.b64encode(picture._repr_png_()[0]).decode()
+    return {"PNG": ("image/png", drawn), "SVG": ("image/svg+xml", svg(picture)), **coded}
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:
@@ -171,7 +200,13 @@ def _panels(behind: Behind) -> list[list[dict[str, Any]]]:
     models = [*enumerate(zip(behind.models, behind.prompts, strict=True))]
     return [
         [
-            {"model": m, "scored": by[k], "groups": sorted(groups[k, i]), "rest": int(rest[k, i])}
+            {
+                "model": m,
+                "index": i,
+                "scored": by[k],
+                "groups": sorted(groups[k, i]),
+                "rest": int(rest[k, i]),
+            }
             for i, (m, by) in models
             if k in by
         ]
@@ -181,7 +216,7 @@ def _panels(behind: Behind) -> list[list[dict[str, Any]]]:
 
 def _lengths(behind: Behind, outputs: Any) -> tuple[tables.Table | None, float]:
     """The lengths of the texts of each model, and the largest median over the smallest one."""
-    if outputs is None or not all(isinstance(x, str) for texts in outputs.values() for x in texts):
+    if outputs is None or not all(map(_texts, outputs.values())):
         return None, math.nan
     rows, medians = [], []
     for index, name in enumerate(behind.models):

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
@@ -13,12 +13,16 @@ from condvendi_jax.results import evaluation as evaluations
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Advice, Evaluation
+from condvendi_jax.results.headline import Bars
 from condvendi_jax.results.one_prompt import notes_of
 from condvendi_jax.results.planning import percent
 from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.power import FEWEST_TESTED
 from condvendi_jax.statistics.reasons import Reason, Saturated, first
+
+if TYPE_CHECKING:
+    from condvendi_jax.results.plots import Picture
 
 MATCHED = {"rows": "matched row by row", "prompts": "matched by equal prompts"}
 MATCHED["labels"] = "matched by the labels of their groups"
@@ -294,9 +298,25 @@ class Comparison(Result):
         """The rankings of a short table: of near prompts, Conditional, outputs alone, quality."""
         name = "conditional" if self.first.paired else "vendi"
         main = [ranking for ranking in self.rankings if ranking.score == "near"]
-        main += [ranking for ranking in self.rankings if ranking.score == name]
+        by_order = sorted(self.rankings, key=lambda ranking: ranking.order != 2)
+        main += [ranking for ranking in by_order if ranking.score == name]
         main += [r for r in self.rankings if r.score == "vendi" and r not in main][:1]
         return main + [r for r in self.rankings if r.score == "quality"]
+
+    @property
+    def bars(self) -> Bars:
+        """How many outputs of each model differ, in the order of the main ranking."""
+        return evaluations.bars(self.evaluations).ranked(self.main[0].letters)
+
+    def verdict(self) -> str:
+        """A sentence: who leads, that no difference is shown, or why none is tested."""
+        return self.main[0].verdict(self.profile.turning if self.profile else ())
+
+    def plot(self) -> "Picture":
+        """How many outputs of each model differ, with 95% intervals: a forest plot."""
+        from condvendi_jax.results import plots  # Matplotlib is slow to import.
+
+        return plots.forest(self.bars, self.verdict() if len(self.models) > 1 else "")
 
     def headline(self) -> list[str]:
         """How many outputs differ and, where prompts do, of which prompts that is."""

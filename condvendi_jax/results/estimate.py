@@ -37,6 +37,13 @@ class Estimate(NamedTuple):
             return ""
         return f" {tables.interval(self.ends)}"
 
+    @property
+    def two_ends(self) -> tuple[float, float]:
+        """The ends of the interval: of an error alone those of a normal number, at least 1."""
+        if self.ends is not None:
+            return self.ends[0], self.ends[1]
+        return max(self.value - 1.96 * self.error, 1.0), self.value + 1.96 * self.error
+
     def as_dict(self) -> dict[str, float]:
         """The value, the error and the ends of the interval, NaN where there is none."""
         low, high = self.ends or (math.nan, math.nan)

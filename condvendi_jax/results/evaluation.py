@@ -3,15 +3,19 @@
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate, Quality
+from condvendi_jax.results.headline import Bar, Bars
 from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence
 from condvendi_jax.statistics.reasons import SPLIT
+
+if TYPE_CHECKING:
+    from condvendi_jax.results.plots import Picture
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]
@@ -321,6 +325,12 @@ class Evaluation(Result):
                 return [f"order 2, error if only the answers were others: {error}"]
         return []
 
+    def plot(self) -> "Picture":
+        """How many outputs differ, with the 95% interval."""
+        from condvendi_jax.results import plots  # Matplotlib is slow to import.
+
+        return plots.forest(bars({"": self}), "")
+
     def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
@@ -385,41 +395,62 @@ def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
     return tables.span(answers) if answers else ""
 
 
-def meaning(evaluations: Mapping[str, Evaluation]) -> str:
-    """How many outputs of each model differ, in a sentence, by a score of order 2 if there is one.
-
-    Of repeated prompts, how many of the given answers differ, or what is known of the outputs to
-    one prompt; else the unbiased score. A second sentence says what these data cannot tell.
-    """
-    first = next(iter(evaluations.values()))
+def of_one_prompt(evaluations: Mapping[str, Evaluation]) -> dict[str, OnePrompt]:
+    """What is known of the outputs to one prompt, where the given answers do not say it."""
     known = {model: one for model, result in evaluations.items() if (one := result.one_prompt)}
     given = all(result.answers for result in evaluations.values())
-    if known and (not given or any(one.left_out for one in known.values())):
-        return in_a_sentence(known)
-    name = "conditional" if first.paired else "vendi"
+    return {} if given and not any(one.left_out for one in known.values()) else known
+
+
+def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
+    """How many outputs of each model differ, the most diverse first.
+
+    Of repeated prompts, how many of the given answers differ, or what is known of the outputs to
+    one prompt; else a score, of order 2 if there is one, unbiased unless nearly all rows differ.
+    """
+    if known := of_one_prompt(evaluations):
+        models = [Bar(m, one.value, *one.ends, one.in_words()) for m, one in known.items()]
+        return Bars.descending("different outputs to one prompt", models)
+    first, given = next(iter(evaluations.values())), given_answers(evaluations)
+    name, models, apart = "conditional" if first.paired else "vendi", [], []
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
-    given, values = given_answers(evaluations), {}
-    scored = {model: result.orders[place] for model, result in evaluations.items()}
-    apart = [model for model, order in scored.items() if order.saturated.get(name) == "largest"]
-    for model, order in scored.items():
-        values[model] = order.estimate(name, unbiased=first.unbiased and model not in apart).value
-        if given and first.unbiased:
-            values[model] = order.given.value
-        elif not math.isfinite(values[model]):
-            values[model] = order.estimate(name, unbiased=False).value
-    things = "outputs" if name == "vendi" else "pairs of output and prompt"
+    for model, result in evaluations.items():
+        order, unbiased = result.orders[place], first.unbiased
+        estimate = order.given if given and unbiased else order.estimate(name, unbiased=unbiased)
+        value, (low, high) = estimate.value, estimate.two_ends
+        if most := order.saturated.get(name) == "largest":
+            apart.append(model)
+        if (most and not given) or not math.isfinite(value):  # There may be many more.
+            value, high = order.estimate(name, unbiased=False).value, math.inf
+        models.append(Bar(model, value, min(low, value), high))
+    decomposition = first.orders[place].decomposition
+    title = score_name(name, decomposition.order, decomposition.truncation)
+    answers = [result.answers[1] for result in evaluations.values() if result.answers]
+    what = f"different answers to a prompt, of {given}" if given else "different outputs"
+    what += " for similar prompts" * (name == "conditional" and not given)
+    limit = max(answers) if given and first.unbiased else math.nan
+    return Bars.descending(what, models, by=title, limit=limit, apart=apart)
+
+
+def meaning(evaluations: Mapping[str, Evaluation]) -> str:
+    """How many outputs of each model differ, in a sentence: the numbers of `bars`.
+
+    A second sentence says what these data cannot tell.
+    """
+    if known := of_one_prompt(evaluations):
+        return in_a_sentence(known)
+    numbers, given = bars(evaluations), given_answers(evaluations)
+    first, apart = next(iter(evaluations.values())), numbers.apart
+    things = "pairs of output and prompt" if first.paired else "outputs"
     if given:
         start, verb, things = f"of {given} answers to a prompt, about", " differ", "answers"
     else:
-        prompts = " for similar prompts" if name == "conditional" else ""
-        start, verb = f"different outputs{prompts}: about", ""
-    decomposition = first.orders[place].decomposition
-    title = score_name(name, decomposition.order, decomposition.truncation)
-    ordered = sorted(values.items(), key=lambda item: -math.inf if item[0] in apart else -item[1])
-    shown = [f"{tables.rough(value)} ({model})" for model, value in ordered]
-    first_model = f" ({ordered[0][0]})" if shown[1:] else ""
-    shown[0] = f"{tables.rough(ordered[0][1])}{verb}{first_model}"
-    words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {title}."
+        start, verb = f"{numbers.what}: about", ""
+    shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
+    top = numbers.models[0]
+    first_model = f" ({top.model})" if shown[1:] else ""
+    shown[0] = f"{tables.rough(top.value)}{verb}{first_model}"
+    words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {numbers.by}."
     if apart[1:]:
         many = given or tables.span(result.n for result in evaluations.values())
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."

@@ -1,86 +1,92 @@
-"""How many outputs of each model differ, on one scale, and what can be said of the models."""
+"""How many outputs of each model differ: the numbers that pages, figures and papers show first."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from condvendi_jax.base import tables
-from condvendi_jax.results.planning import percent
-
-if TYPE_CHECKING:
-    from condvendi_jax.results.ranking import Ranking
 
 
 class Bar(NamedTuple):
     """How many outputs of a model differ, with the ends of the 95% interval.
 
-    The value is NaN where an end alone is known, high is infinite where n rows cannot tell it.
-    Models that share one of the `letters` cannot be told apart; they are '' where none is tested.
+    The value is NaN where it is not known; low is NaN without an error; high is infinite where so
+    many rows cannot tell it. Models that share one of the `letters` cannot be told apart.
     """
 
     model: str
     value: float
     low: float
     high: float
+    words: str = ""  # In place of the numbers.
     letters: str = ""
 
+    @property
+    def known(self) -> bool:
+        """Whether the value is one, not an end alone."""
+        return math.isfinite(self.value) and not math.isinf(self.high)
+
     def __str__(self) -> str:
-        """'3.1 [2.9, 3.6]', '> 13', '< 7.7' or 'cannot be told'."""
+        """'3.10 [2.92, 3.61]', '> 13.4', or its words."""
+        if self.words:
+            return self.words.removeprefix("about ")
         if math.isinf(self.high):
-            return f"> {self.low:.3g}" if self.low > 1 else "cannot be told"
-        if math.isnan(self.value):
-            return f"< {self.high:.3g}" if self.high > 1 else "cannot be told"
-        return f"{self.value:.3g}" + f" [{self.low:.3g}, {self.high:.3g}]" * (self.low == self.low)
+            return f"> {tables.even(self.low)}" if self.low > 1 else "cannot be told"
+        value, low, high = map(tables.even, self[1:4])
+        return value if math.isnan(self.low) else f"{value} [{low}, {high}]"
 
 
 class Bars(NamedTuple):
     """The numbers of several models, the most diverse first.
 
-    `what` names them ('different answers, of 8'); they are at most `limit`, NaN without one.
+    Attributes:
+      what: the numbers in words, as 'different answers to a prompt, of 8'.
+      models: a bar for each model.
+      by: the name of the score; '' where it is that of one prompt.
+      limit: what the numbers are at most; NaN without a limit.
+      apart: the models whose rows nearly all count as different.
     """
 
     what: str
-    limit: float
     models: tuple[Bar, ...]
+    by: str = ""
+    limit: float = math.nan
+    apart: Sequence[str] = ()
+
+    @classmethod
+    def descending(cls, what: str, models: Sequence[Bar], **more: Any) -> Self:
+        """Bars by their values, after those that are apart; before those that are not known."""
+        apart = more.get("apart", ())
+
+        def key(bar: Bar) -> float:
+            value = -math.inf if math.isnan(bar.value) else bar.value
+            return -math.inf if bar.model in apart else -value
+
+        return cls(what, tuple(sorted(models, key=key)), **more)
 
     def ranked(self, letters: Mapping[str, str]) -> Self:
-        """In the order of `letters`, which is that of a ranking, with its letters."""
-        bars = {bar.model: bar for bar in self.models}
-        marked = (bars[model]._replace(letters=marks) for model, marks in letters.items())
+        """In the order of a ranking, with its letters."""
+        by_name = {bar.model: bar for bar in self.models}
+        marked = [by_name[model]._replace(letters=marks) for model, marks in letters.items()]
         return self._replace(models=tuple(marked))
+
+    @property
+    def axis(self) -> str:
+        """What an axis of the numbers is called."""
+        return tables.capitalized(self.what + f", by {self.by}" * bool(self.by))
 
     @property
     def end(self) -> float:
         """The end of the axis: the limit, or the largest number that is known."""
-        if not math.isnan(self.limit):
-            return self.limit
         known = [x for bar in self.models for x in bar[1:4] if math.isfinite(x)]
-        return 1.05 * max(known, default=2.0)
+        return 1.05 * max(known, default=2.0) if math.isnan(self.limit) else self.limit
 
-
-def verdict(ranking: Ranking, turning: Sequence[str] = ()) -> str:
-    """One of three sentences: which models lead, that none is shown to, or why none is tested.
-
-    `turning` are the pairs of models whose order depends on the bandwidth.
-    """
-    names, pairs = [*ranking.values], ranking.differences
-    told = [d for d in pairs if d.adjusted <= ranking.level]
-    if not ranking.tested or not pairs:
-        reasons = tables.listed([*dict.fromkeys(map(str, ranking.reasons))]) or "they are saturated"
-        return f"These answers cannot tell the models apart: {reasons}."
-    if told:
-        best = ranking.best
-        rest = tables.listed([name for name in names if name not in best])
-        some = "the others" if len(names) - len(best) > tables.LISTED else rest
-        words = f"{tables.listed(best)} lead{'s' * (len(best) == 1)}"
-        words += f": more diverse than {some}" if len(best) == 1 else ", and cannot be told apart"
-    else:
-        equal = all(d.equal <= ranking.level for d in pairs)
-        words = f"All are {ranking.equal}" if equal else "No difference is shown"
-        known = [d.detectable for d in pairs if math.isfinite(d.detectable)]
-        if known and not equal:
-            words += f": this sample would miss differences below {percent(max(known))}"
-    turns = f" At other bandwidths the order changes ({tables.listed(turning)})." if turning else ""
-    return f"{words}.{turns}"
+    @property
+    def ticks(self) -> list[float]:
+        """The numbers along the axis, which begins at 1."""
+        step = next(s * 10**k for k in range(12) for s in (1, 2, 5) if self.end < 8 * s * 10**k + 2)
+        return [1, *(x for x in np.arange(0, self.end + 1e-6, step).tolist() if x > 1)]

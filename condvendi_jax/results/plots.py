@@ -2,6 +2,8 @@
 
 import io
 import math
+import textwrap
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,11 +11,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from condvendi_jax.base.tables import OPEN, span
+from condvendi_jax.base.tables import OPEN, shortened, span
 from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
+from condvendi_jax.results.headline import Bars
 
-_PANEL_IN = (3.6, 3.2)
+_PANEL_IN, _COLUMN_IN = (3.6, 3.2), 3.3
+_INK = "0.15"
 # Okabe and Ito's colours, which colour-blind readers can tell apart, in an order in which
 # neighbours also differ in grey. Markers and dashes repeat at other periods.
 _COLOURS = ("#0072B2", "#E69F00", "#000000", "#D55E00", "#56B4E9", "#009E73", "#CC79A7")
@@ -30,7 +34,9 @@ class Picture(Figure):
 
     def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
         stream = io.BytesIO()
-        self.savefig(stream, format="png", dpi=2 * _DOTS)  # Screens have two dots to a pixel.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph", UserWarning)  # Names in any script.
+            self.savefig(stream, format="png", dpi=2 * _DOTS)  # Screens: two dots a pixel.
         width, height = _DOTS * self.get_size_inches()
         return stream.getvalue(), {"width": float(width), "height": float(height)}
 
@@ -40,6 +46,40 @@ def _finish(panel: Any, title: str, label: str) -> None:
     panel.set_xlabel(label, fontsize=8)
     panel.tick_params(labelsize=8)
     panel.grid(alpha=0.3)
+
+
+def forest(bars: Bars, title: str) -> Picture:
+    """A point with its interval for each model, and its number and letters beside it."""
+    models, end = bars.models, bars.end
+    size = _COLUMN_IN, 0.26 * len(models) + 0.75 + 0.15 * bool(title)
+    drawn = Picture(figsize=size, layout="constrained")
+    panel = drawn.subplots()
+    for place, bar in enumerate(models):
+        ends = np.clip([bar.low, bar.high], 1, end)
+        panel.plot(ends, [place, place], "-" if bar.known else ":", color=_INK, linewidth=1.3)
+        if math.isinf(bar.high):
+            panel.plot(end, place, ">", color=_INK, markersize=4, clip_on=False)
+        elif bar.known:
+            panel.plot(bar.value, place, "o", color=_COLOURS[0], markersize=5, clip_on=False)
+        words = f"{bar}  {bar.letters}".rstrip()
+        panel.annotate(
+            words, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=7
+        )
+    names = [shortened(bar.model, 24).replace("$", r"\$") for bar in models]
+    panel.set_xticks(bars.ticks)
+    panel.set_yticks(range(len(models)), names if any(names) else [], fontsize=7.5)
+    panel.set(ylim=(len(models) - 0.5, -0.5), xlim=(1, end))
+    if math.isfinite(bars.limit):
+        panel.axvline(end, color="0.5", linewidth=0.8)
+    panel.tick_params(axis="x", labelsize=7)
+    panel.tick_params(axis="y", length=0)
+    panel.grid(axis="x", alpha=0.3)
+    panel.spines[["top", "left", "right"]].set_visible(False)
+    panel.set_xlabel(bars.axis, fontsize=7.5, loc="left")
+    if title:
+        title = textwrap.fill(title, 62).replace("$", r"\$")
+        drawn.suptitle(title, fontsize=8, x=0.01, ha="left")
+    return drawn
 
 
 def over_bandwidths(profile: Any) -> Picture:

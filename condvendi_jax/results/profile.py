@@ -197,7 +197,7 @@ class Profile(Result):
         """Sentences that say at which bandwidths one model is more diverse than another."""
         if self.reason is not None:
             return [f"nothing is tested over the bandwidths: {self.reason}"]
-        pairs, turning = [pair for pair in self.pairs if pair.score == self.main], self._turning
+        pairs, turning = [pair for pair in self.pairs if pair.score == self.main], self.turning
         if len(pairs) <= tables.LISTED:
             return [pair.in_words(self.bandwidths.tolist()) for pair in pairs]
         named = f" ({tables.listed(turning)})" if turning else ""
@@ -205,7 +205,7 @@ class Profile(Result):
         return [f"{whose} depends on the bandwidth{named}"]
 
     @property
-    def _turning(self) -> list[str]:
+    def turning(self) -> list[str]:
         """The pairs of models of which each is more diverse somewhere."""
         depending = (pair for pair in self.pairs if pair.score == self.main and pair.depends)
         return [f"{pair.first} - {pair.second}" for pair in depending]
@@ -228,7 +228,7 @@ class Profile(Result):
         untested = [name for name in names if all(None not in p.reasons for p in pairs[name])]
         never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
         front = [name for name in never if name not in untested]
-        turning = self._turning
+        turning = self.turning
         turns = f" The order depends on the bandwidth: {tables.listed(turning)}." if turning else ""
         for leader in front:
             wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])

@@ -244,6 +244,28 @@ class Ranking(Result):
         words = f"Ranks at {100 - 100 * self.level:.4g}%: {tables.listed(ranks)}; the best: {best}"
         return f"{words}; {first}, as the largest of {count}: {ends}"
 
+    def verdict(self, turning: Sequence[str] = ()) -> str:
+        """One of three sentences: who leads, that no difference is shown, or why none is tested.
+
+        `turning` are the pairs of models whose order depends on the bandwidth.
+        """
+        if not self.tested or not self.differences:
+            reasons = tables.listed([*self.reasons]) or "nothing was tested"
+            return f"These data cannot tell the models apart: {reasons}."
+        if any(d.adjusted <= self.level for d in self.differences):
+            rest = [name for name in self.values if name not in self.best]
+            words = f"{tables.listed(self.best)} lead, and cannot be told apart"
+            if len(self.best) == 1:
+                words = f"{self.best[0]} leads: it is more diverse than {tables.listed(rest)}"
+        elif all(d.equal <= self.level for d in self.differences):
+            words = f"The models are {self.equal}"
+        else:
+            ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
+            missed = percent(max(ratios, default=math.inf))
+            words = f"No difference is shown: this sample would miss differences below {missed}"
+        pairs = turning and f" The order changes with the bandwidth ({tables.listed(turning)})."
+        return f"{words}.{pairs or ''}"
+
     def with_intervals(self) -> str:
         """The line of `str`, intervals of up to six unbiased scores, `equality` and `ranks`."""
         shown = self.values if self.unbiased and len(self.values) <= tables.LISTED else ()

@@ -64,6 +64,7 @@ def opened(browser, path, **options):
     tab.on("pageerror", lambda error: heard.append(str(error)))
     tab.on("request", lambda request: heard.append(request.url))
     tab.goto(pathlib.Path(path).as_uri())
+    tab.locator("#prompts > summary").click()
     yield tab
     assert heard in ([], [pathlib.Path(path).as_uri()])
     context.close()
@@ -147,3 +148,28 @@ def test_the_keyboard_alone_is_enough(page):
     assert page.evaluate("document.activeElement.id") == name
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.hash") == f"#{name}"
+
+
+def test_a_click_on_a_model_shows_its_answers_to_a_typical_prompt(page):
+    link = page.locator(".bars tbody a").first
+    model, name = link.inner_text(), link.get_attribute("href")[1:]
+    page.locator("#prompts > summary").click()  # Closed.
+    link.click()
+    section = page.locator(f"#{name}")
+    assert section.locator("h4").inner_text() == model and section.is_visible()
+    assert "found" in section.get_attribute("class")
+
+
+def test_a_copy_says_that_it_is_made(browser, path):
+    for page in opened(browser, path, permissions=["clipboard-read", "clipboard-write"]):
+        for link in page.locator(".copy").all():
+            link.click()
+            page.locator("#copied", has_text=f"{link.inner_text()} is copied.").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()").startswith("score,order")
+
+
+def test_a_phone_shows_all_without_a_scroll_to_the_side(browser, path):
+    for page in opened(browser, path, viewport={"width": 360, "height": 700}):
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        for cell in page.locator(".bars tbody td").all():
+            assert cell.bounding_box()["width"] > 0

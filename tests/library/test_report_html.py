@@ -119,7 +119,9 @@ def test_the_page_is_well_formed_and_every_link_leads_somewhere(found, committed
     assert len(set(ids)) == len(ids)
     assert {f"p{k}" for k in range(P)} | {f"o1-{k}" for k in range(P * K)} <= set(ids)
     for _, attributes in page.elements:
-        if "href" in attributes:
+        if "download" in attributes:
+            assert attributes["href"].startswith("data:")
+        elif "href" in attributes:
             assert attributes["href"].startswith("#") and attributes["href"][1:] in ids
         assert not any(name.startswith("on") for name in attributes)
         assert attributes.get("src", "data:").startswith("data:")
@@ -175,13 +177,43 @@ def test_near_duplicates_are_joined_within_and_across_models(found):
     assert f"few answer {first}" in page.inside["alike"]
 
 
-def test_the_first_sentence_says_who_leads_where_it_is_certain(found):
+def test_the_first_screen_has_a_bar_and_a_number_of_each_model(found):
+    page = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS))
+    assert [bar.model for bar in found.bars.models] == ["many", "few"]
+    cells = {row[0]: row[2:] for row in page.rows if len(row) == 4}
+    for bar in found.bars.models:
+        assert cells[bar.model] == [str(bar), bar.letters]
+        one = found.evaluations[bar.model].one_prompt
+        assert bar[1:4] == (one.value, one.low, one.high)
+    assert page.inside["answer"] == "many leads: it is more diverse than few."
+    links = [a["href"] for tag, a in page.elements if tag == "a" and a["href"].startswith("#m")]
+    assert len(links) == 2 and {link[1:] for link in links} <= set(page.ids())
+    sections = [a for tag, a in page.elements if tag == "details" and "id" in a]
+    assert len(sections) == 6 and not any("open" in attributes for attributes in sections)
+
+
+def test_bars_are_where_their_numbers_are(found):
+    style = re.search(r'<i style="left:([\d.]+)%;right:calc\(100% - ([\d.]+)%', page_of(found))
+    many, bars = found.bars.models[0], found.bars
+    places = [100 * (x - 1) / (bars.end - 1) for x in (many.low, many.high)]
+    assert [*map(float, style.groups())] == pytest.approx(places, abs=0.01)
+
+
+def test_what_a_reader_copies_is_what_is_shown(found):
     page = Parsed(page_of(found))
-    assert page.inside["answer"].startswith("many leads in diversity given the prompts")
-    assert "all stated differences hold jointly with 95% confidence" in page_of(found)
-    signs = found.profile.pair("many", "few").signs
-    first = found.profile.bandwidths[np.flatnonzero(signs > 0)[0]]
-    assert f"{first:.3g}" in page.inside["answer"]
+    copies = {a["download"]: a["href"] for _, a in page.elements if "download" in a}
+    files = {name: base64.b64decode(link.partition(",")[2]) for name, link in copies.items()}
+    assert files["diversity.png"].startswith(b"\x89PNG") and b"<svg" in files["diversity.svg"]
+    assert files["diversity.latex"].decode() == cv.report.latex(found).latex
+    assert files["diversity.csv"].decode() == found.comma_separated()
+
+
+def test_the_header_says_how_many_answers_look_like_refusals(found):
+    refused = {"few": [*OUTPUTS["few"]], "many": OUTPUTS["many"]}
+    for row in range(0, P * K, K):
+        refused["few"][row] = "I cannot help with that."
+    assert "10.0% repeat a text that answers many prompts" in page_of(found, outputs=refused)
+    assert "none looks like a refusal" in page_of(found, outputs=OUTPUTS)
 
 
 @pytest.mark.slow
@@ -193,10 +225,8 @@ def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundanc
     options = {"output_kernel": cv.Gaussian(0.3), "prompt_kernel": cv.Indicator()}
     found = cv.compare(models, PROMPTS, **options, orders=[2])
     page = Parsed(page_of(found))
-    assert page.inside["answer"].startswith(
-        "five leads in diversity given the prompts: it is more diverse than every other model at "
-        "bandwidths from 0.0375"
-    )
+    assert page.inside["answer"] == "five and three lead, and cannot be told apart."
+    assert [bar.model for bar in found.bars.models] == ["five", "three", "same"]
     assert page.inside["outputs"].count("5 alike") == P
     listed = outputs_behind.of_pairs(found.pairs).redundant(P * K)
     sizes = [len(alike) for alike, _ in listed]
