@@ -71,9 +71,9 @@ class Curve(Result):
 
     def plot(self) -> Figure:
         """The similarity against the distance, with its band and what is read at distance 0."""
-        from matplotlib.figure import Figure  # Imported where it is used: it is slow to import.
+        from condvendi_jax.results.plots import Picture  # Matplotlib is slow to import.
 
-        drawn, lines = Figure(figsize=(5, 3.2), layout="constrained"), self.lines()
+        drawn, lines = Picture(figsize=(5, 3.2), layout="constrained"), self.lines()
         panel, names = drawn.subplots(), ("distance", "similarity", "low", "high")
         at, values, low, high = np.transpose([[line[name] for name in names] for line in lines])
         panel.errorbar(at, values, [values - low, high - values], fmt="o", capsize=2)

@@ -1,5 +1,6 @@
 """Results as figures."""
 
+import io
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,12 +14,25 @@ from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
 
 _PANEL_IN = (3.6, 3.2)
-# Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's colours, which colour-blind readers can tell apart, in an order in which
+# neighbours also differ in grey. Markers and dashes repeat at other periods.
+_COLOURS = ("#0072B2", "#E69F00", "#000000", "#D55E00", "#56B4E9", "#009E73", "#CC79A7")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+_DOTS = 120  # An inch of a picture, in a notebook.
 _SHADE = "0.9"
 # The ticks of a logarithmic axis of many decades, and of one at most.
 _FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
+
+
+class Picture(Figure):
+    """A figure of Matplotlib that a notebook shows also without `%matplotlib inline`."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
+        stream = io.BytesIO()
+        self.savefig(stream, format="png", dpi=2 * _DOTS)  # Screens have two dots to a pixel.
+        width, height = _DOTS * self.get_size_inches()
+        return stream.getvalue(), {"width": float(width), "height": float(height)}
 
 
 def _finish(panel: Any, title: str, label: str) -> None:
@@ -28,22 +42,22 @@ def _finish(panel: Any, title: str, label: str) -> None:
     panel.grid(alpha=0.3)
 
 
-def over_bandwidths(profile: Any) -> Figure:
+def over_bandwidths(profile: Any) -> Picture:
     """The scores of a `Profile` with bands, a panel each; lines end where models are at a limit."""
     names, widths = profile.names, profile.bandwidths
     size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(profile.models) // 6))
-    drawn = Figure(figsize=size, layout="constrained")
+    drawn = Picture(figsize=size, layout="constrained")
     panels = drawn.subplots(1, len(names), squeeze=False)[0]
     ends = np.concatenate([widths[:1], np.sqrt(widths[1:] * widths[:-1]), widths[-1:]])
     for panel, name in zip(panels, names, strict=True):
         values, bands, saturated = profile.curves(name)
         for index, model in enumerate(profile.models):
-            look, dash = _look(index)
+            drawn_as = look(index)
             label = model.replace("$", r"\$").lstrip("_") or None
             line = np.where(saturated[index], math.nan, values[index])
-            panel.plot(widths, line, linestyle=dash, linewidth=1.3, label=label, **look)
+            panel.plot(widths, line, linewidth=1.3, label=label, markersize=3, **drawn_as)
             shown = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
-            panel.fill_between(widths, *shown, alpha=0.25, linewidth=0, **look)
+            panel.fill_between(widths, *shown, alpha=0.25, linewidth=0, color=drawn_as["color"])
         for k in np.flatnonzero(np.all(saturated, axis=0)):  # Up to half way to the next ones.
             panel.axvspan(ends[k], ends[k + 1], color=_SHADE, linewidth=0, zorder=0)
         chosen = widths[0] / profile.multiples[0]
@@ -66,25 +80,29 @@ def over_bandwidths(profile: Any) -> Figure:
     return drawn
 
 
-def _look(index: int) -> tuple[dict[str, Any], Any]:
-    colour = _COLOURS[index % len(_COLOURS)]
-    return {"color": colour}, _DASHES[index // len(_COLOURS) % len(_DASHES)]
+def look(index: int) -> dict[str, Any]:
+    """The colour, marker and dashes of a model by its place: no two of 56 look the same."""
+    cycles = {"color": _COLOURS, "marker": _MARKERS, "linestyle": _DASHES}
+    return {name: values[index % len(values)] for name, values in cycles.items()}
 
 
-def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation) -> Figure:
+def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation) -> Picture:
     """The share of good outputs of models, and the diversity among them, with intervals.
 
     The caption has the choices of the `first` evaluation.
     """
-    best, drawn = undominated(models), Figure(figsize=(4.2, 3.6), layout="constrained")
+    best, drawn = undominated(models), Picture(figsize=(4.2, 3.6), layout="constrained")
     plane = drawn.subplots()
     for index, (model, rated) in enumerate(models.items()):
-        (look, _), name = _look(index), model.replace("$", r"\$")
+        drawn_as, name = look(index), model.replace("$", r"\$")
+        colour, marker = drawn_as["color"], drawn_as["marker"]
         x, y = rated.share.value, rated.diversity.value
         if math.isfinite(y):
             ends = [np.array(e.ends or [e.value] * 2) for e in (rated.share, rated.diversity)]
-            plane.plot(ends[0], [y, y], [x, x], np.minimum(ends[1], OPEN * y), linewidth=1, **look)
-            plane.plot(x, y, "o", fillstyle="full" if model in best else "none", **look)
+            bars = ends[0], [y, y], [x, x], np.minimum(ends[1], OPEN * y)
+            plane.plot(*bars, linewidth=1, color=colour)
+            fill = "full" if model in best else "none"
+            plane.plot(x, y, marker, fillstyle=fill, color=colour)
             plane.annotate(name, (x, y), (3, 3), textcoords="offset points", size=7)
     _finish(plane, "Filled: no other model is better in both", "share of good outputs")
     plane.set_ylabel("diversity among good outputs", fontsize=8)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from canonical import OUTPUTS, N
+from matplotlib.figure import Figure
 
 import condvendi_jax as cv
 from condvendi_jax.base import files
@@ -161,3 +162,12 @@ def test_a_spreadsheet_runs_no_text_of_a_table():
     run = {"=HYPERLINK(1)", "+a", "-a", "@a", "\t=a", "=1+1"}
     assert cells == [f"'{text}" if text in run else text for text in texts]
     assert comma_separated(rows).count(",-1.5\n") == 10
+
+
+def test_a_notebook_shows_a_picture_without_a_magic_line(results):
+    """As PNG by itself, and not through pyplot, which `%matplotlib inline` would show again."""
+    picture = results["profile"].plot()
+    data, size = picture._repr_png_()
+    width, height = np.frombuffer(data[16:24], ">u4")
+    assert data[1:4] == b"PNG" and (width, height) == (2 * size["width"], 2 * size["height"])
+    assert isinstance(picture, Figure) and not hasattr(picture, "number")
