@@ -9,7 +9,7 @@ import io
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from condvendi_jax.base import extras
 from condvendi_jax.base.tables import Table
@@ -39,19 +39,26 @@ class Result:
         """A line for each number with the names that belong to it, for a table of data."""
         return [self.as_dict()]
 
-    def to_dataframe(self) -> DataFrame:
+    def pair_lines(self) -> list[dict[str, Any]]:
+        """A line for each number of two models; none if the result has no such numbers."""
+        return []
+
+    def to_dataframe(self, part: Literal["models", "pairs"] = "models") -> DataFrame:
         """The numbers, unrounded, as a DataFrame of pandas.
+
+        Args:
+          part: 'pairs' for the differences and overlaps of every two models of a comparison.
 
         Raises:
           ModuleNotFoundError: pandas is not installed.
         """
         with extras.needed("notebook", package="pandas", purpose="to_dataframe"):
             import pandas  # Imported where it is used: it is optional.
-        return pandas.DataFrame(self.lines())
+        return pandas.DataFrame(self.pair_lines() if part == "pairs" else self.lines())
 
-    def comma_separated(self) -> str:
-        """The numbers, unrounded, as CSV."""
-        return comma_separated(self.lines())
+    def comma_separated(self, part: Literal["models", "pairs"] = "models") -> str:
+        """The numbers, unrounded, as CSV: see `to_dataframe`."""
+        return comma_separated(self.pair_lines() if part == "pairs" else self.lines())
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.parts()))
@@ -98,7 +105,7 @@ def comma_separated(lines: Sequence[Mapping[str, Any]]) -> str:
     rows = [["" if value != value else value for value in line.values()] for line in lines]
     rows = [[_RUN.sub("'", cell) if isinstance(cell, str) else cell for cell in r] for r in rows]
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([lines[0], *rows])
+    csv.writer(stream, lineterminator="\n").writerows([*lines[:1], *rows])
     return stream.getvalue()
 
 

@@ -66,7 +66,9 @@ class Compare(Options):
         "Compare models on all of their prompts, as samples of one population of prompts, also on "
         "those that only some models answer.",
     )
-    csv: Target | None = flag(None, "Also write the table to this file as CSV.")
+    csv: Target | None = flag(
+        None, "Also write the scores of models to this CSV file, and pairs of models beside it."
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -462,7 +462,9 @@ def _differences(
             error = standard_error_apart(two[0], two[1], matched=tests.matched)
             difference = difference._replace(standard_error=error)
         if reason is None and frozenset(pair) in same:
-            difference = difference._replace(p_value=1.0, equal=0.0, ratio_low=1.0, ratio_high=1.0)
+            difference = difference._replace(
+                p_value=1.0, equal_p_value=0.0, ratio_low=1.0, ratio_high=1.0
+            )
         differences.append(difference)
     known = [d for d in differences if d.reason is None and math.isnan(d.p_value)]
     tested: Any = {d[:2]: d for d in _tested(known, errors, tests, rounding)} if known else {}
@@ -501,7 +503,7 @@ def _tested(
     rounded = np.abs(difference) <= rounding * sizes.max(axis=0)
     p_values = np.where(rounded, 1, intervals.p_value(apart))
     smallest = ratio_of(detectable(length, error, freedom), np.sqrt(np.abs(np.prod(sizes, axis=0))))
-    names_of = ("ratio_low", "ratio_high", "p_value", "equal", "detectable")
+    names_of = ("ratio_low", "ratio_high", "p_value", "equal_p_value", "detectable")
     equal = np.maximum(p_within(0), p_within(1))
     columns = *(end[:, 0] for end in quotient), p_values, equal, smallest
     rows = zip(untested, np.stack(columns, axis=1).tolist(), strict=True)
@@ -509,6 +511,7 @@ def _tested(
 
 
 def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    adjusted = [holm([getattr(d, name) for d in differences]) for name in ("p_value", "equal")]
+    names = ("p_value", "equal_p_value")
+    adjusted = [holm([getattr(d, name) for d in differences]) for name in names]
     rows = zip(differences, *adjusted, strict=True)
-    return tuple(d._replace(adjusted=p, equal=equal) for d, p, equal in rows)
+    return tuple(d._replace(adjusted=p, equal_p_value=equal) for d, p, equal in rows)

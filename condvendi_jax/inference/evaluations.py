@@ -292,11 +292,16 @@ def evaluate(
     return dataclasses.replace(evaluation, orders=tuple(orders), failed=failed, quality=quality)
 
 
-def _answers(pairs: Pairs) -> tuple[int, int] | None:
-    """The fewest and the most answers to a prompt that counts, under `Indicator`."""
-    if not pairs.kernels[1].compares_equality:
-        return None
+def answers_to_each(pairs: Pairs) -> np.ndarray:
+    """How many answers each prompt that counts has, under `Indicator`; else empty."""
+    if not pairs.paired or not pairs.kernels[1].compares_equality:
+        return np.zeros(0, int)
     answers = Answers.of(pairs)
     kinds = answers.points.prompt_kinds[1] if answers.kind is None else answers.kind
-    counts = np.bincount(kinds, answers.copies).astype(int)
-    return None if counts.max() == 1 else (int(counts.min()), int(counts.max()))
+    return np.bincount(kinds, answers.copies).astype(int)
+
+
+def _answers(pairs: Pairs) -> tuple[int, int] | None:
+    """The fewest and the most of them; None where no prompt repeats."""
+    counts = answers_to_each(pairs)
+    return (int(counts.min()), int(counts.max())) if max(counts, default=1) > 1 else None

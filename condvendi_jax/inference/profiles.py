@@ -27,7 +27,7 @@ from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import population, saturation
 from condvendi_jax.inference.designs import Common, Rows
 from condvendi_jax.inference.errors import FEWEST_ROWS, Groups, Units, too_few
-from condvendi_jax.inference.evaluations import Data, Plan, takes_data
+from condvendi_jax.inference.evaluations import Data, Plan, answers_to_each, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.results.profile import Over, PairProfile, Profile
 from condvendi_jax.spectra import order_two, pair_sums
@@ -170,7 +170,9 @@ def _of_pairs(
         differ = differ or (common.reason if common.design is None else reasons.GROWING)
     how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
     whole = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
-    return dataclasses.replace(whole, sampled=sampled)
+    counts = np.concatenate([*map(answers_to_each, pairs.values())])
+    answers = int(np.median(counts)) if unbiased and counts.size else 1
+    return dataclasses.replace(whole, sampled=sampled, answers=answers)
 
 
 def _drawn(pairs: Mapping[str, Pairs], seed: int) -> tuple[dict[str, np.ndarray], int]:

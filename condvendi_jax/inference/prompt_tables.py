@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -22,6 +22,9 @@ from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import components, shrinkage
 from condvendi_jax.statistics.reasons import Reason
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
 
@@ -51,17 +54,33 @@ class Contributions(Result):
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [{"row": k, **dict(zip(columns, row, strict=True))} for k, row in enumerate(rows)]
 
+    @property
+    def _titles(self) -> dict[str, str]:
+        """The scores in words, by their names."""
+        cut = self.decomposition.order, self.decomposition.truncation
+        return {name: score_name(name, *cut) for name in score_names(self.bandwidths)}
+
     def parts(self) -> list[str | Table]:
         """The rows with the smallest and the largest influence on the conditional score."""
         order = np.argsort(self.influences.conditional, kind="stable").tolist()
         shown = order if len(order) <= 6 else [*order[:3], *order[-3:]]
-        whole, names = self.decomposition, score_names(self.bandwidths)
-        titles = {name: score_name(name, whole.order, whole.truncation) for name in names}
-        scores = [getattr(self.influences, name) for name in names]
+        titles = self._titles
+        scores = [getattr(self.influences, name) for name in titles]
         rows = [[f"{k}", *(f"{score[k]:+.3g}" for score in scores)] for k in shown]
-        main = titles.get("conditional") or titles["vendi"]
-        words = f"{whole.n:,} outputs, the most redundant first, by their influence on {main}:"
+        words = f"{self.decomposition.n:,} outputs, the most redundant first"
+        words += f", by their influence on {titles.get('conditional') or titles['vendi']}:"
         return [words, Table(["row", *titles.values()], rows)]
+
+    def plot(self, labels: ArrayLike | None = None) -> "Figure":
+        """The rows, or their `labels` as for `by`, that add least and most to the main score."""
+        from condvendi_jax.results import plots  # Matplotlib is slow to import.
+
+        if labels is None:
+            rows = enumerate(self.influences.conditional.tolist())
+            values = {f"row {k}": value for k, value in rows}
+        else:
+            values = {str(name): of.conditional for name, of in self.by(labels).items()}
+        return plots.of_parts(values, self._titles.get("conditional") or self._titles["vendi"])
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
         """The contribution of the rows of each label: the sum of influences times shares.

@@ -227,13 +227,20 @@ class Comparison(Result):
         return tables.Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
 
     def lines(self) -> list[dict[str, Any]]:
-        """A line for each score and model, each difference of two and each overlap."""
+        """A line for each score and model, and one for the number of different models."""
         lines = [line for ranking in self.rankings for line in ranking.lines()]
         if self.between:
             number = {"value": self.between.number, "standard_error": self.between.standard_error}
-            lines.append({"score": "different_models", **number})
-            lines += [{"score": "overlap", **overlap} for overlap in self.between.lines()]
-            lines = [dict.fromkeys(lines[0], None) | {"order": 2} | line for line in lines]
+            number |= {"score": "different_models", "order": 2}
+            lines.append(dict.fromkeys(lines[0], None) | number)
+        return lines
+
+    def pair_lines(self) -> list[dict[str, Any]]:
+        """A line for each difference of two models by each score, and for each overlap."""
+        lines = [line for ranking in self.rankings for line in ranking.pair_lines()]
+        for overlap in self.between.lines() if self.between else ():
+            start = dict.fromkeys(lines[0], None) | {"score": "overlap", "order": 2}
+            lines.append(start | overlap)
         return lines
 
     @property

@@ -1,13 +1,16 @@
 """The looks of a monitor at a run: what `Monitor.look` returns."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.data.bandwidth import RuledBandwidth
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Look(NamedTuple):
@@ -50,6 +53,12 @@ class Looks(Result):
         """A line for each look, with the baseline's score and the limit."""
         also = {"baseline": self.baseline[0], "bound": self.bound, "limit": self.limit}
         return [{**look._asdict(), **also} for look in self.looks]
+
+    def plot(self) -> "Figure":
+        """The score at each step, with the baseline, and the alarm."""
+        from condvendi_jax.results import plots  # Matplotlib is slow to import.
+
+        return plots.of_looks(self)
 
     def parts(self) -> list[str]:
         last, first, (baseline, *ends) = self.looks[-1], self.alarm, self.baseline

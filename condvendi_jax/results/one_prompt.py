@@ -71,20 +71,9 @@ class Curve(Result):
 
     def plot(self) -> Figure:
         """The similarity against the distance, with its band and what is read at distance 0."""
-        from condvendi_jax.results.plots import Picture  # Matplotlib is slow to import.
+        from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        drawn, lines = Picture(figsize=(5, 3.2), layout="constrained"), self.lines()
-        panel, names = drawn.subplots(), ("distance", "similarity", "low", "high")
-        at, values, low, high = np.transpose([[line[name] for name in names] for line in lines])
-        panel.errorbar(at, values, [values - low, high - values], fmt="o", capsize=2)
-        if math.isfinite(self.read_at_0):
-            ends = [self.read_at_0, self.near.value]
-            panel.plot([0, self.distance], ends, "--", color="0.4", label="read at distance 0")
-            panel.legend(fontsize=8)
-        panel.set(xlim=(0, None), ylim=(0, None), xlabel="distance of the two prompts")
-        panel.set_ylabel("mean squared kernel of outputs")
-        panel.grid(alpha=0.3)
-        return drawn
+        return plots.of_distances(self)
 
 
 def plain_ends(line: Mapping[str, float]) -> dict[str, Any]:

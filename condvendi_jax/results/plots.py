@@ -1,123 +1,67 @@
-"""Results as figures."""
+"""Results as figures: as wide as a column of a paper, with the finding as title."""
 
 import io
 import math
+import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
-from condvendi_jax.base.tables import OPEN, shortened, span
+from condvendi_jax.base.tables import LISTED, OPEN, capitalized, shortened, span
 from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
 from condvendi_jax.results.headline import Bars
+from condvendi_jax.statistics.power import FEWEST_TESTED
 
-_PANEL_IN, _COLUMN_IN = (3.6, 3.2), 3.3
-_INK = "0.15"
+COLUMN = 3.3  # The width of a column of a paper, in inches.
 # Okabe and Ito's colours, which colour-blind readers can tell apart, in an order in which
 # neighbours also differ in grey. Markers and dashes repeat at other periods.
 _COLOURS = ("#0072B2", "#E69F00", "#000000", "#D55E00", "#56B4E9", "#009E73", "#CC79A7")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _DOTS = 120  # An inch of a picture, in a notebook.
-_SHADE = "0.9"
+_SHADE, _GREY = "0.9", "0.4"
+_SMALL, _LINE = 7, 0.085  # The size of texts in points, and of a line of them in a panel.
 # The ticks of a logarithmic axis of many decades, and of one at most.
-_FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
+_FEW, _MANY = (1,), (1, 2, 5)
 
 
 class Picture(Figure):
     """A figure of Matplotlib that a notebook shows also without `%matplotlib inline`."""
 
-    def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         stream = io.BytesIO()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph", UserWarning)  # Names in any script.
-            self.savefig(stream, format="png", dpi=2 * _DOTS)  # Screens: two dots a pixel.
-        width, height = _DOTS * self.get_size_inches()
-        return stream.getvalue(), {"width": float(width), "height": float(height)}
+            self.savefig(stream, format="png", dpi=2 * _DOTS)  # Screens: two dots to a pixel.
+        width, height = (int(_DOTS * inches) for inches in self.get_size_inches())
+        return stream.getvalue(), {"width": width, "height": height}
 
 
-def _finish(panel: Any, title: str, label: str) -> None:
-    panel.set_title(title, fontsize=10)
-    panel.set_xlabel(label, fontsize=8)
-    panel.tick_params(labelsize=8)
+def started(title: str, caption: str, *, height: float = 2.6) -> tuple[Picture, Any]:
+    """A picture as wide as a column, and its one panel.
+
+    The title is the finding; the caption has at most two lines.
+    """
+    picture = Picture(figsize=(COLUMN, height), layout="constrained")
+    left: Any = {"x": 0.02, "ha": "left"}
+    picture.suptitle(textwrap.fill(_plain(title), 50), fontsize=8, **left)
+    lines = textwrap.wrap(_plain(caption), 64, max_lines=2, placeholder=" ...")
+    picture.supxlabel("\n".join(lines), fontsize=_SMALL, color=_GREY, **left)
+    panel = picture.subplots()
+    panel.tick_params(labelsize=_SMALL)
+    panel.xaxis.label.set_fontsize(_SMALL)
+    panel.yaxis.label.set_fontsize(_SMALL)
+    panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.3)
-
-
-def forest(bars: Bars, title: str) -> Picture:
-    """A point with its interval for each model, and its number and letters beside it."""
-    models, end = bars.models, bars.end
-    size = _COLUMN_IN, 0.26 * len(models) + 0.75 + 0.15 * bool(title)
-    drawn = Picture(figsize=size, layout="constrained")
-    panel = drawn.subplots()
-    for place, bar in enumerate(models):
-        ends = np.clip([bar.low, bar.high], 1, end)
-        panel.plot(ends, [place, place], "-" if bar.known else ":", color=_INK, linewidth=1.3)
-        if math.isinf(bar.high):
-            panel.plot(end, place, ">", color=_INK, markersize=4, clip_on=False)
-        elif bar.known:
-            panel.plot(bar.value, place, "o", color=_COLOURS[0], markersize=5, clip_on=False)
-        words = f"{bar}  {bar.letters}".rstrip()
-        panel.annotate(
-            words, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=7
-        )
-    names = [shortened(bar.model, 24).replace("$", r"\$") for bar in models]
-    panel.set_xticks(bars.ticks)
-    panel.set_yticks(range(len(models)), names if any(names) else [], fontsize=7.5)
-    panel.set(ylim=(len(models) - 0.5, -0.5), xlim=(1, end))
-    if math.isfinite(bars.limit):
-        panel.axvline(end, color="0.5", linewidth=0.8)
-    panel.tick_params(axis="x", labelsize=7)
-    panel.tick_params(axis="y", length=0)
-    panel.grid(axis="x", alpha=0.3)
-    panel.spines[["top", "left", "right"]].set_visible(False)
-    panel.set_xlabel(bars.axis, fontsize=7.5, loc="left")
-    if title:
-        title = textwrap.fill(title, 62).replace("$", r"\$")
-        drawn.suptitle(title, fontsize=8, x=0.01, ha="left")
-    return drawn
-
-
-def over_bandwidths(profile: Any) -> Picture:
-    """The scores of a `Profile` with bands, a panel each; lines end where models are at a limit."""
-    names, widths = profile.names, profile.bandwidths
-    size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(profile.models) // 6))
-    drawn = Picture(figsize=size, layout="constrained")
-    panels = drawn.subplots(1, len(names), squeeze=False)[0]
-    ends = np.concatenate([widths[:1], np.sqrt(widths[1:] * widths[:-1]), widths[-1:]])
-    for panel, name in zip(panels, names, strict=True):
-        values, bands, saturated = profile.curves(name)
-        for index, model in enumerate(profile.models):
-            drawn_as = look(index)
-            label = model.replace("$", r"\$").lstrip("_") or None
-            line = np.where(saturated[index], math.nan, values[index])
-            panel.plot(widths, line, linewidth=1.3, label=label, markersize=3, **drawn_as)
-            shown = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
-            panel.fill_between(widths, *shown, alpha=0.25, linewidth=0, color=drawn_as["color"])
-        for k in np.flatnonzero(np.all(saturated, axis=0)):  # Up to half way to the next ones.
-            panel.axvspan(ends[k], ends[k + 1], color=_SHADE, linewidth=0, zorder=0)
-        chosen = widths[0] / profile.multiples[0]
-        if widths[0] <= chosen <= widths[-1]:
-            panel.axvline(chosen, color="0.4", linewidth=0.9, dashes=(4, 3))
-        panel.set_xscale("log", base=2)
-        panel.set_yscale("log")
-        panel.margins(x=0)
-        low, high = panel.get_ylim()
-        panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 30 * low else _MANY))
-        for axis in (panel.xaxis, panel.yaxis):  # Without powers of ten, at the main ticks.
-            axis.set_major_formatter("{x:.3g}")
-            axis.set_minor_formatter("")
-        _finish(panel, score_name(name, profile.order, None), f"bandwidth of the {profile.axis}")
-    panels[0].set_ylabel("effective number of modes", fontsize=8)
-    if any(profile.models):
-        labels = panels[0].get_legend_handles_labels()
-        drawn.legend(*labels, loc="outside upper center", ncols=6, fontsize=8)
-    drawn.supxlabel(_caption(profile), fontsize=7)
-    return drawn
+    panel.set_axisbelow(True)
+    return picture, panel
 
 
 def look(index: int) -> dict[str, Any]:
@@ -126,16 +70,245 @@ def look(index: int) -> dict[str, Any]:
     return {name: values[index % len(values)] for name, values in cycles.items()}
 
 
+def _plain(text: str) -> str:
+    """A text in which no dollar starts a formula."""
+    return text.replace("$", r"\$")
+
+
+def _dark(colour: str) -> np.ndarray:
+    """The colour for a text, which must be darker than a line to be legible."""
+    return 0.7 * np.array(to_rgb(colour))
+
+
+def _name_lines(panel: Any, names: Sequence[str], scores: Sequence[float]) -> None:
+    """Names the lines of a panel at their ends, apart from each other; more than six by a legend.
+
+    Names of lines that end together are in the order of the scores.
+    """
+    labels = [shortened(_plain(name), 18) for name in names]
+    lines = panel.lines[: len(names)]
+    if len(names) > LISTED:
+        how: Any = {"loc": "lower left", "bbox_to_anchor": (-0.1, 1), "ncols": 2, "frameon": False}
+        order = np.argsort(-np.array(scores), kind="stable")
+        shown = [lines[k] for k in order], [labels[k] for k in order]
+        panel.legend(*shown, fontsize=_SMALL, borderpad=0, **how)
+        return
+    ends, place = [], panel.transData + panel.transAxes.inverted()
+    for line, label, score in zip(lines, labels, scores, strict=True):
+        if label and (known := np.flatnonzero(np.isfinite(line.get_ydata()))).size:
+            end = line.get_xydata()[known[-1]]
+            height = float(np.clip(place.transform(end)[1], 0, 1))
+            ends.append((round(height, 1), score, height, label, end, line.get_color()))
+    least = 0.0
+    for rest, (*_, height, label, end, colour) in enumerate(sorted(ends, key=lambda e: e[:2])):
+        height = min(max(height, least), 1 - _LINE * (len(ends) - 1 - rest))
+        least = height + _LINE
+        how = {"textcoords": "axes fraction", "size": _SMALL, "color": _dark(colour)}
+        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 2}
+        arrow["relpos"] = (0, 0.5)
+        panel.annotate(label, end, (1.07, height), va="center", arrowprops=arrow, **how)
+
+
+def _clip(panel: Any, values: np.ndarray, ends: np.ndarray, axis: str = "y") -> None:
+    """Ends a logarithmic axis at the known values, and at their intervals up to twice as far."""
+    known, ends = values[np.isfinite(values)], ends[np.isfinite(ends) & (ends > 0)]
+    if known.size and known.min() > 0:
+        low = max(min(known.min(), *ends), known.min() / 2)
+        high = min(max(known.max(), *ends), 2 * known.max())
+        panel.set_ylim(low / 1.05, high * 1.05)
+
+
+def forest(bars: Bars, title: str) -> Picture:
+    """A point with its interval for each model, and its number and letters beside it."""
+    models, end, ink = bars.models, bars.end, "0.15"
+    caption = "Lines: 95% intervals."
+    if any(bar.letters for bar in models):
+        caption += " Models that share a letter cannot be told apart."
+    picture, panel = started(title, caption, height=0.2 * len(models) + 0.9)
+    for place, bar in enumerate(models):
+        ends = np.clip([bar.low, bar.high], 1, end)
+        panel.plot(ends, [place, place], "-" if bar.known else ":", color=ink, linewidth=1.2)
+        if math.isinf(bar.high):
+            panel.plot(end, place, ">", color=ink, markersize=4, clip_on=False)
+        elif bar.known:
+            panel.plot(bar.value, place, "o", color=_COLOURS[0], markersize=4, clip_on=False)
+        beside: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "size": _SMALL}
+        panel.annotate(f"{bar}  {bar.letters}".rstrip(), (1.04, place), **beside)
+    names = [shortened(_plain(bar.model), 24) for bar in models]
+    panel.set_yticks(range(len(models)), names if any(names) else [""] * len(names))
+    panel.set(ylim=(len(models) - 0.5, -0.5), xlim=(1, end), xticks=bars.ticks)
+    if math.isfinite(bars.limit):
+        panel.axvline(end, color=_GREY, linewidth=0.8)
+    panel.tick_params(axis="y", length=0)
+    panel.grid(visible=False, axis="y")
+    panel.spines["left"].set_visible(False)
+    panel.set_xlabel(bars.axis)
+    return picture
+
+
+def over_bandwidths(profile: Any, score: str | None) -> Picture:
+    """A score of a `Profile` with bands; lines end where models are at a limit.
+
+    Where only answers to equal prompts are compared, it is the number of these that differ.
+    """
+    name, widths = score or profile.main, profile.bandwidths
+    if name not in profile.names:
+        raise ValueError(f"score: expected one of {profile.names}, received {score!r}.")
+    values, bands, saturated = profile.curves(name)
+    title = f"{score_name(name, profile.order, None)} over the bandwidths of the {profile.axis}"
+    if name == profile.main and profile.pairs and profile.reason is None:
+        title = re.split(": it is|[.:] ", profile.leader())[0].removesuffix(".")
+    rows = math.ceil(len(profile.models) / 2) if len(profile.models) > LISTED else 0
+    picture, panel = started(title, _caption(profile, saturated), height=2.6 + 0.15 * rows)
+    limit = profile.answers if name == "conditional" else 1
+    if limit > 1:  # One over the similarity of two draws of so many answers.
+        values, bands = (1 / (1 / limit + (1 - 1 / limit) / x) for x in (values, bands))
+    drawn = np.where(saturated, math.nan, values)
+    for index, curve in enumerate(drawn):
+        drawn_as = look(index)
+        panel.plot(widths, curve, linewidth=1.2, markersize=3, **drawn_as)
+        band = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
+        panel.fill_between(widths, *band, alpha=0.15, linewidth=0, color=drawn_as["color"])
+    panel.set_xscale("log", base=2)
+    panel.set_xlim(widths[0], widths[-1])
+    label = f"{score_name(name, profile.order, None)} (effective number)"
+    if limit > 1:
+        panel.set_ylim(1, limit)
+        label = f"different answers, of {limit:,}"
+    else:
+        panel.set_yscale("log")
+        _clip(panel, drawn, np.where(saturated[..., None], math.nan, bands))
+        low, high = panel.get_ylim()
+        panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 300 * low else _MANY))
+    ends = np.concatenate([widths[:1], np.sqrt(widths[1:] * widths[:-1]), widths[-1:]])
+    for k in np.flatnonzero(np.all(saturated, axis=0)):  # Up to half way to the next ones.
+        panel.axvspan(ends[k], ends[k + 1], color=_SHADE, linewidth=0, zorder=0)
+    chosen = widths[0] / profile.multiples[0]
+    if widths[0] <= chosen <= widths[-1]:
+        panel.axvline(chosen, color=_GREY, linewidth=0.9, dashes=(4, 3), zorder=0)
+    for axis in (panel.xaxis, panel.yaxis):  # Without powers of ten, at the main ticks.
+        axis.set_major_formatter("{x:,.4g}")
+        axis.set_minor_formatter("")
+    moved = " (of the prompts in proportion)" * (
+        profile.over == "both" and "prompts" in profile.chosen
+    )
+    panel.set(xlabel=f"bandwidth of the {profile.axis}{moved}", ylabel=label)
+    _name_lines(panel, profile.models, values[:, np.abs(np.log(widths / chosen)).argmin()])
+    return picture
+
+
+def _caption(profile: Any, saturated: np.ndarray) -> str:
+    bands = f"Bands: {1 - profile.level:.0%}, of a model at all bandwidths at once."
+    if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
+        bands = f"Without bands: {profile.reason}."
+    grey = " Grey: all models are at a limit." if np.all(saturated, axis=0).any() else ""
+    return f"{bands} Dashed: the chosen bandwidth.{grey}"
+
+
+def _most(values: np.ndarray, ends: np.ndarray) -> float:
+    """The end of an axis: of the known values, and of their intervals up to twice as far."""
+    known, ends = values[np.isfinite(values)], ends[np.isfinite(ends)]
+    return float(min(max([1.5, *known, *ends]), 2 * max(known, default=1.5)))
+
+
+def of_plan(plan: Any, title: str) -> Picture:
+    """The power of a study against its number of prompts, with what the pilot leaves open."""
+    best, spread = plan.best, plan.spread
+    caption = "Band: 90% of what the pilot leaves open. Dashed: wanted power."
+    picture, panel = started(title, caption)
+    effect, end = spread.effect(plan.ratio or best.ratio), max(2 * best.prompts, 4 * FEWEST_TESTED)
+    prompts = np.unique(np.linspace(FEWEST_TESTED, end, 50).astype(int))
+    mean, low, high = (
+        [spread.power(best.answers, p, effect, plan.level, at) for p in prompts.tolist()]
+        for at in (None, 1.645, -1.645)
+    )
+    panel.plot(prompts, mean, color=_COLOURS[0], linewidth=1.2)
+    panel.fill_between(prompts, low, high, alpha=0.2, linewidth=0, color=_COLOURS[0])
+    panel.axhline(plan.power, color=_GREY, linewidth=0.9, dashes=(4, 3), zorder=0)
+    panel.plot(best.prompts, best.power or plan.power, "o", color=_COLOURS[3])
+    each = "" if best.answers == 1 else f", {best.answers:,} answers each"
+    panel.set(xlabel=f"{spread.unit} of a model{each}", ylabel="studies that find it")
+    panel.set(xlim=(0, end), ylim=(0, 1))
+    panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    panel.xaxis.set_major_formatter("{x:,.0f}")
+    panel.yaxis.set_major_formatter(PercentFormatter(1))
+    return picture
+
+
+def of_looks(looks: Any) -> Picture:
+    """The score at each look at a run, with the baseline, and the alarm."""
+    first, (baseline, *ends) = looks.alarm, looks.baseline
+    title = f"No alarm in {len(looks.looks):,} looks"
+    if first is not None:
+        title = f"Alarm at step {first.step:,}: answers became less diverse"
+    caption = "Bars and band: 95% intervals, over other answers to these prompts. "
+    picture, panel = started(title, caption + "Dashed: only scores below can raise an alarm.")
+    step, score, *bars = np.transpose([[x.step, x.score, x.low, x.high] for x in looks.looks])
+    end = _most(np.array([baseline, *score]), np.array([*ends, *bars[1]]))
+    panel.axhspan(ends[0], min(ends[1], 2 * end), color=_SHADE, linewidth=0, zorder=0)
+    panel.axhline(baseline, color=_GREY, linewidth=0.9, zorder=0)
+    panel.axhline(looks.bound, color=_GREY, linewidth=0.9, dashes=(4, 3), zorder=0)
+    panel.vlines(step, bars[0], np.minimum(bars[1], 2 * end), color=_COLOURS[0], linewidth=0.9)
+    panel.plot(step, score, "o-", color=_COLOURS[0], linewidth=0.9, markersize=3)
+    how: Any = {"size": _SMALL, "xycoords": ("axes fraction", "data"), "va": "center"}
+    panel.annotate("baseline", (1.02, baseline), **how)
+    if first is not None:
+        panel.plot(first.step, first.score, "X", color=_COLOURS[3], markersize=8)
+        how = {"size": _SMALL, "color": _dark(_COLOURS[3]), "textcoords": "offset points"}
+        panel.annotate("alarm", (first.step, first.score), (6, 4), **how)
+    panel.set(xlabel="step", ylabel="Conditional-RKE (effective number)", ylim=(1, 1.05 * end))
+    return picture
+
+
+def of_distances(curve: Any) -> Picture:
+    """How similar outputs are by the distance of their prompts, with what is read at distance 0."""
+    title, names = "How similar outputs are", ("distance", "similarity", "low", "high")
+    known = math.isfinite(curve.read_at_0)
+    if known:
+        title = f"Outputs to one prompt would have a similarity of {curve.read_at_0:.2g}"
+    caption = "Bars: they hold together in 95% of samples. Dashed: read at distance 0."
+    picture, panel = started(title, caption)
+    at, values, low, high = np.transpose([[line[name] for name in names] for line in curve.lines()])
+    panel.errorbar(at, values, [values - low, high - values], fmt="o", ms=3, color=_COLOURS[0])
+    if known:
+        panel.plot([0, curve.distance], [curve.read_at_0, curve.near.value], "--", color=_GREY)
+    panel.set(xlim=(0, None), ylim=(0, None), xlabel="distance of the two prompts")
+    panel.set_ylabel("similarity of outputs (mean squared kernel)")
+    return picture
+
+
+def of_parts(values: Mapping[str, float], score: str, few: int = 3) -> Picture:
+    """The rows, or the labels, that add least and most to a score."""
+    ordered = sorted((x, name) for name, x in values.items() if math.isfinite(x))
+    shown = ordered if len(ordered) <= 2 * few else [*ordered[:few], *ordered[-few:]]
+    least, most = (shortened(shown[k][1], 20) for k in (0, -1))
+    title = capitalized(f"{most} adds most to {score}, {least} least")
+    caption = f"Of {len(ordered):,}, those at both ends; below 0 are redundant ones."
+    picture, panel = started(title, caption, height=0.9 + 0.2 * len(shown))
+    for place, (amount, name) in enumerate(shown):  # Names stand where there is no bar.
+        side, colour = ("right", _COLOURS[0]) if amount > 0 else ("left", _COLOURS[1])
+        panel.barh(place, amount, color=colour, height=0.7)
+        how: Any = {"ha": side, "va": "center", "size": _SMALL, "textcoords": "offset points"}
+        panel.annotate(shortened(_plain(name), 28), (0, place), (-4 if amount > 0 else 4, 0), **how)
+    panel.axvline(0, color=_GREY, linewidth=0.9)
+    panel.set_yticks([])
+    panel.spines["left"].set_visible(False)
+    end = 1.05 * max(abs(amount) for amount, _ in shown) or 1.0
+    panel.set(xlim=(-end, end), xlabel=f"influence on {score} (effective number)")
+    return picture
+
+
 def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation) -> Picture:
     """The share of good outputs of models, and the diversity among them, with intervals.
 
     The caption has the choices of the `first` evaluation.
     """
-    best, drawn = undominated(models), Picture(figsize=(4.2, 3.6), layout="constrained")
-    plane = drawn.subplots()
+    caption = f"Lines: 95% intervals; n = {span(n)}; seed {first.seed}. "
+    caption += chosen_kernels(first.bandwidths)
+    picture, plane = started("Filled: no other model is better in both", caption, height=3.0)
+    best = undominated(models)
     for index, (model, rated) in enumerate(models.items()):
-        drawn_as, name = look(index), model.replace("$", r"\$")
-        colour, marker = drawn_as["color"], drawn_as["marker"]
+        colour, marker = look(index)["color"], look(index)["marker"]
         x, y = rated.share.value, rated.diversity.value
         if math.isfinite(y):
             ends = [np.array(e.ends or [e.value] * 2) for e in (rated.share, rated.diversity)]
@@ -143,24 +316,7 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
             plane.plot(*bars, linewidth=1, color=colour)
             fill = "full" if model in best else "none"
             plane.plot(x, y, marker, fillstyle=fill, color=colour)
-            plane.annotate(name, (x, y), (3, 3), textcoords="offset points", size=7)
-    _finish(plane, "Filled: no other model is better in both", "share of good outputs")
-    plane.set_ylabel("diversity among good outputs", fontsize=8)
-    caption = f"{chosen_kernels(first.bandwidths)}; seed {first.seed}"
-    drawn.supxlabel(f"n = {span(n)}; lines: 95% intervals\n{caption}", fontsize=7)
-    return drawn
-
-
-def _caption(profile: Any) -> str:
-    moves, multiples = "the bandwidth", profile.multiples
-    if len(profile.names) > 1:
-        moves = "both bandwidths" if profile.over == "both" else f"{moves} of {profile.over} alone"
-    bands = f"bands: {1 - profile.level:.0%}, of a model at all bandwidths at once"
-    if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
-        bands = f"without bands: {profile.reason}"
-    rule = profile.chosen[profile.axis].rule
-    return (
-        f"n = {span(profile.n)}; {moves} times {multiples[0]:.3g} to {multiples[-1]:.3g}; {bands}; "
-        f"seed {profile.seed}.\nDashed: the chosen bandwidth ({rule}). "
-        "Grey: all models are at a limit."
-    )
+            how: Any = {"textcoords": "offset points", "size": _SMALL, "color": _dark(colour)}
+            plane.annotate(_plain(model), (x, y), (3, 3), **how)
+    plane.set(xlabel="share of good outputs", ylabel="diversity among good outputs")
+    return picture

@@ -87,6 +87,8 @@ class Profile(Result):
       seed: of all that is drawn.
       reason: why nothing is tested; None where something is.
       sampled: how many prompts vendi and information compare, drawn at random; 0 where all.
+      answers: how many a prompt has, in the median, where only answers to equal prompts count as
+        the same; else 1.
     """
 
     models: tuple[str, ...]
@@ -105,6 +107,7 @@ class Profile(Result):
     seed: int
     reason: Reason | None = None
     sampled: int = 0
+    answers: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -166,11 +169,14 @@ class Profile(Result):
                     lines.append(start | dict(zip(columns, cells, strict=True)))
         return lines
 
-    def plot(self) -> "Figure":
-        """The scores with their bands, a panel each; grey where all models are at a limit."""
+    def plot(self, score: str | None = None) -> "Figure":
+        """A score with its bands, `main` where None; grey where all models are at a limit.
+
+        Where prompts have several answers, it is how many of these differ.
+        """
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        return plots.over_bandwidths(self)
+        return plots.over_bandwidths(self, score)
 
     def curves(self, score: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """A score of all models `[models, m]`, its bands `[models, m, 2]`, and its limits."""

@@ -29,8 +29,8 @@ class Difference(NamedTuple):
       p_value: of no difference, two-sided: the smallest level at which the interval excludes 0; 1
         where the values differ by no more than rounding; NaN where there is no test.
       adjusted: the same for all pairs of models at once, by Holm's step-down.
-      equal: the p-value of two one-sided tests that the ratio of the scores is within the margin
-        (Schuirmann, 1987), of all pairs at once, by Holm's step-down.
+      equal_p_value: of two one-sided tests that the ratio of the scores is within the margin
+        (Schuirmann, 1987), for all pairs at once, by Holm's step-down.
       detectable: the smallest ratio that four of five samples find, at the level divided by pairs.
       ratio_low, ratio_high: the interval of the ratio of the first score to the second, at the
         level of the ranking (Donner and Zou, 2012). It excludes 1 where the p-value is below it.
@@ -43,7 +43,7 @@ class Difference(NamedTuple):
     standard_error: float = math.nan
     p_value: float = math.nan
     adjusted: float = math.nan
-    equal: float = math.nan
+    equal_p_value: float = math.nan
     detectable: float = math.nan
     ratio_low: float = math.nan
     ratio_high: float = math.nan
@@ -181,16 +181,24 @@ class Ranking(Result):
         return Estimate(self.values[model], self.standard_errors[model], ends)
 
     def lines(self) -> list[dict[str, Any]]:
-        """A line for each model, and one for each difference of two."""
-        names = ("score", "order", "truncation", "first", "second", "value", "standard_error")
-        names += ("low", "high", "p_value", "adjusted_p_value", "equal", "detectable")
-        names += ("ratio_low", "ratio_high", "letters", "first_rank", "last_rank")
-        nan, ranks = math.nan, self.rank_sets
-        scores: Any = {m: self.estimate(m).as_dict().values() for m in self.values}
-        rows = [(m, None, *scores[m], *[nan] * 6, self.letters[m], *ranks[m]) for m in scores]
-        rows += [(*d[:4], nan, nan, *d[4:10], None, nan, nan) for d in self.differences]
-        common = self.score, plain_order(self.order), self.truncation
-        return [dict(zip(names, (*common, *row), strict=True)) for row in rows]
+        """A line for each model."""
+        lines = []
+        for model, ranks in self.rank_sets.items():
+            places = dict(zip(("first_rank", "last_rank"), ranks, strict=True))
+            line = self._start | {"model": model} | self.estimate(model).as_dict()
+            lines.append(line | {"letters": self.letters[model]} | places)
+        return lines
+
+    def pair_lines(self) -> list[dict[str, Any]]:
+        """A line for each difference of two models."""
+        names = {"adjusted": "adjusted_p_value"}
+        rows = [{names.get(k, k): v for k, v in d._asdict().items()} for d in self.differences]
+        return [self._start | row for row in rows]
+
+    @property
+    def _start(self) -> dict[str, Any]:
+        order = plain_order(self.order)
+        return {"score": self.score, "order": order, "truncation": self.truncation}
 
     def cell(self, model: str) -> str:
         """The score of a model with its error, its plug-in score and its letters."""
@@ -221,7 +229,7 @@ class Ranking(Result):
         """Which models are equal within the margin, which are not told apart, and what would be."""
         if not self.tested or not self.differences:
             return ""
-        within = [d for d in self.differences if d.equal <= self.level]
+        within = [d for d in self.differences if d.equal_p_value <= self.level]
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
         kinds = {self.equal: within, f"neither told apart nor {self.equal}": alike}
         lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
@@ -257,7 +265,7 @@ class Ranking(Result):
             words = f"{tables.listed(self.best)} lead, and cannot be told apart"
             if len(self.best) == 1:
                 words = f"{self.best[0]} leads: it is more diverse than {tables.listed(rest)}"
-        elif all(d.equal <= self.level for d in self.differences):
+        elif all(d.equal_p_value <= self.level for d in self.differences):
             words = f"The models are {self.equal}"
         else:
             ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]

@@ -64,7 +64,7 @@ def stated(kind: str, prompts: int, draws: int) -> dict[str, Any]:
         for other in ("narrower", "twin"):
             two = {name: models[name] for name in ("one", other)}
             tested = cv.compare(two, np.repeat(range(prompts), EACH), **options, **simulated.EXACT)
-            found.append(tested.ranking("conditional", 2).differences[0].equal <= 0.05)
+            found.append(tested.ranking("conditional", 2).differences[0].equal_p_value <= 0.05)
         rates.append(found)
     at_margin, twins = np.mean(rates, axis=0).tolist()
     return {"margin": margin, "false": at_margin, "of twins": twins}

@@ -51,7 +51,7 @@ def test_models_are_told_apart_as_compare_tells_them(matched):
         found = (
             cv.compare(outputs, ids, **options, **EXACT).ranking("conditional", 2).differences[0]
         )
-        shown = [found.p_value <= 0.05, found.equal <= 0.05]
+        shown = [found.p_value <= 0.05, found.equal_p_value <= 0.05]
         told = [study.told(one, two, matched)[0], study.told(one, two, matched, 2.5)[0]]
         of_both.append((shown, told))
     assert all(shown == told for shown, told in of_both)

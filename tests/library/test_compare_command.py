@@ -120,8 +120,12 @@ def test_what_the_flags_mean_to_the_library(compare):
 def test_tables_and_a_figure_are_written(compare, folder):
     targets = ("--csv=scores.csv", "--profile=over.svg")
     report, out = compare(*FILES, "--prompts=t.npy", *GIVEN, *targets)
-    rows = list(csv.DictReader((folder / "scores.csv").read_text().splitlines()))
-    found = {(row["score"], row["first"]): float(row["value"]) for row in rows if not row["second"]}
+    rows, pairs = (
+        list(csv.DictReader((folder / name).read_text().splitlines()))
+        for name in ("scores.csv", "scores_pairs.csv")
+    )
+    found = {(row["score"], row["model"]): float(row["value"]) for row in rows}
+    assert "scores_pairs.csv (pairs of models)" in out and "overlap" in {r["score"] for r in pairs}
     for ranking in report["rankings"]:
         for model, value in ranking["values"].items():
             assert found[ranking["score"], model] == value
@@ -141,6 +145,9 @@ def test_files_that_exist_are_kept(folder):
         with pytest.raises(ValueError, match=rf"--{flag}: {name} exists"):
             __main__.main(["", "compare", *options, f"--{flag}={name}"])
         assert (folder / name).read_text() == "mine"
+    with pytest.raises(ValueError, match=r"--csv, of pairs: a_pairs.csv exists"):
+        (folder / "a.csv").rename(folder / "a_pairs.csv")
+        __main__.main(["", "compare", *options, "--csv=a.csv"])
 
 
 TEXT = ("--text_encoder=fake_encoders:Means", "--cache=cache")

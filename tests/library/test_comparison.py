@@ -175,7 +175,7 @@ def test_errors_of_differences_hold_those_of_the_estimates():
     # b is at least half of a: 2 b - a is above 0 by 1.
     room = np.array([2 * 0.1 - 0.3, 2 * 0.1 + 0.1, -2 * 0.2 - 0.2])
     error = np.hypot(np.sqrt(np.mean(room**2)), np.hypot(0.4, 2 * 0.3))
-    assert estimated.equal == pytest.approx(scipy.stats.t.sf(1 / error, 2), rel=1e-4)
+    assert estimated.equal_p_value == pytest.approx(scipy.stats.t.sf(1 / error, 2), rel=1e-4)
 
 
 def test_progress_is_of_every_model():
@@ -301,15 +301,19 @@ def test_a_comparison_is_plain_data(compared):
 
 def test_a_table_of_data_has_every_number(compared):
     lines = [line for line in compared.lines() if line["score"] in SCORES]
-    assert len(lines) == 6 * (3 + 3)
-    columns = ["value", "standard_error", "p_value", "adjusted_p_value", "equal", "detectable"]
-    columns += ["ratio_low", "ratio_high"]
+    pairs = [line for line in compared.pair_lines() if line["score"] in SCORES]
+    assert len(lines) == len(pairs) == 6 * 3
     for line in lines:
+        ranking, model = compared.ranking(line["score"], line["order"]), line["model"]
+        expected = [ranking.values[model], ranking.standard_errors[model], ranking.letters[model]]
+        received = [line[name] for name in ("value", "standard_error", "letters")]
+        np.testing.assert_array_equal(received, expected)
+    columns = ["value", "standard_error", "p_value", "adjusted_p_value", "equal_p_value"]
+    columns += ["detectable", "ratio_low", "ratio_high", "reason"]
+    for line in pairs:
         ranking = compared.ranking(line["score"], line["order"])
-        first, second, found = line["first"], line["second"], [line[name] for name in columns]
-        of_one = [ranking.values[first], ranking.standard_errors[first], *[np.nan] * 6]
-        expected = ranking.difference(first, second)[2:10] if second else of_one
-        np.testing.assert_array_equal(found, expected)
+        expected = ranking.difference(line["first"], line["second"])[2:]
+        assert [line[name] for name in columns] == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_tables_have_letters_and_say_what_the_errors_are(compared):

@@ -284,7 +284,7 @@ def test_equality_is_two_one_sided_tests():
         smallest[one, two] = change / math.sqrt(a.mean() * b.mean())
     adjusted = dict(zip(expected, cv.inference.holm([*expected.values()]), strict=True))
     for found in ranking.differences:
-        assert found.equal == pytest.approx(adjusted[found[:2]], rel=1e-3)
+        assert found.equal_p_value == pytest.approx(adjusted[found[:2]], rel=1e-3)
         ratio = math.sqrt(found.detectable)
         assert ratio - 1 / ratio == pytest.approx(smallest[found[:2]], rel=1e-3)
 

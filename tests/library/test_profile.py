@@ -378,22 +378,45 @@ def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
     assert cv.compare(of_models, prompts, **kernels(), orders=[2], profile=True).profile is not None
 
 
-def test_a_figure_has_a_panel_a_score_and_shades_what_is_saturated():
+def test_a_figure_names_lines_at_their_ends_and_shades_what_is_saturated():
     of_models, prompts = models((0, 2))
-    found = cv.profile({"$a": of_models["0"], "_b": of_models["2"]}, prompts, **kernels())
-    figure = found.plot()
-    figure.draw_without_rendering()
-    titles = [panel.get_title() for panel in figure.axes]
-    assert titles == ["RKE", "Conditional-RKE", "Information-RKE"]
+    found = cv.profile({"$a": of_models["0"], "b": of_models["2"]}, prompts, **kernels())
+    (panel,) = found.plot("vendi").axes
     both = found.saturated.vendi.all(axis=0)
-    assert 0 < both.sum() < both.size
-    spans = [patch for patch in figure.axes[0].patches]
-    assert len(spans) == both.sum()
-    assert figure.axes[0].lines[-1].get_xdata()[0] == pytest.approx(0.8)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [r"\$a", "b"]
+    assert 0 < both.sum() < both.size == both.sum() + np.isfinite(panel.lines[0].get_ydata()).sum()
+    assert len(panel.patches) == both.sum()
+    assert panel.lines[-1].get_xdata()[0] == pytest.approx(0.8)  # The chosen bandwidth.
+    ends = {text.get_text(): text.xy[1] for text in panel.texts}
+    assert ends == {r"\$a": approx_end(panel.lines[0]), "b": approx_end(panel.lines[1])}
+    assert found.plot().get_suptitle() in found.leader()
+    with pytest.raises(ValueError, match="score: expected one of"):
+        found.plot("rke")
     alone = cv.profile(of_models["0"], output_kernel=cv.Gaussian(0.8), multiples=MULTIPLES)
-    assert len(alone.plot().axes) == 1
-    assert not alone.plot().legends
+    assert not alone.plot().axes[0].texts and alone.plot().get_suptitle().startswith("RKE")
+    several = dataclasses.replace(found, models=tuple("abcdefg"), values=seven(found.values))
+    several = dataclasses.replace(several, bands=seven(found.bands), pairs=(), n=found.n[:1] * 7)
+    several = dataclasses.replace(several, saturated=seven(found.saturated))
+    assert len(several.plot().axes[0].get_legend().get_texts()) == 7
+
+
+def approx_end(line):
+    known = line.get_ydata()
+    return pytest.approx(known[np.isfinite(known)][-1])
+
+
+def seven(scores):
+    return scores.map(lambda of_models: np.repeat(of_models[:1], 7, axis=0))
+
+
+def test_a_figure_counts_the_given_answers_where_prompts_repeat():
+    rng, prompts = np.random.default_rng(0), np.repeat(np.arange(12), 8)
+    pair = {name: rng.normal(size=(96, 3)).astype(np.float32) for name in "ab"}
+    found = cv.compare(pair, prompts, output_kernel=cv.Gaussian(1.0), orders=[2])
+    (panel,) = found.profile.plot().axes
+    assert panel.get_ylim() == (1, 8) and panel.get_ylabel() == "different answers, of 8"
+    for line, evaluation in zip(panel.lines, found.evaluations.values(), strict=False):
+        drawn = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        assert drawn[1.0] == pytest.approx(evaluation.order(2).given.value, rel=1e-5)
 
 
 REFUSED = {

@@ -172,7 +172,7 @@ def test_a_comparison_of_four_models_ranks_them():
     entry = json.loads(json.dumps(files.jsonable(result.as_dict()), allow_nan=False))["rankings"][1]
     assert entry["rank_sets"]["2"] == [4, 4] and entry["best"] == ranking.best
     assert entry["winner"] == pytest.approx(ranking.winner)
-    line = next(x for x in result.lines() if (x["score"], x["first"]) == ("conditional", "2"))
+    line = next(x for x in result.lines() if (x["score"], x["model"]) == ("conditional", "2"))
     assert (line["first_rank"], line["last_rank"]) == (4, 4)
 
 

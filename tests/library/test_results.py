@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from canonical import OUTPUTS, N
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import condvendi_jax as cv
 from condvendi_jax.base import files
@@ -39,19 +40,29 @@ def results():
         "prompts": cv.prompt_table(*ONE, kernel=KERNEL, order=2, labels=PROMPTS.astype(str)),
         "decomposition": cv.decompose(*ONE, kernel=KERNEL, order=2),
         "interval": cv.inference.finite_sample_interval(*ONE, kernel=KERNEL),
+        "plan": cv.plan(compared),
+        "looks": looks_at(8, 8, 2, 2),
     }
+
+
+def looks_at(*kinds):
+    rng, prompts = np.random.default_rng(0), np.repeat(np.arange(50), 10)
+    monitor = cv.monitor(rng.integers(8, size=500), prompts)
+    return [monitor.look(rng.integers(k, size=500), step=10 * k) for k in kinds][-1]
 
 
 LINES = {  # How many a table of data has.
     "evaluation": 3 * 3,  # Order 2 unbiased, its plug-in, order 1.
-    "comparison": 6 * 3 + 1 + 1,
-    "ranking": 2 + 1,
+    "comparison": 6 * 2 + 1,
+    "ranking": 2,
     "profile": 3 * 2 * 13,
     "between": 1,
     "contributions": N,
     "prompts": 8,
     "decomposition": 1,
     "interval": 1,
+    "plan": 5,
+    "looks": 4,
 }
 
 
@@ -164,10 +175,36 @@ def test_a_spreadsheet_runs_no_text_of_a_table():
     assert comma_separated(rows).count(",-1.5\n") == 10
 
 
-def test_a_notebook_shows_a_picture_without_a_magic_line(results):
+@pytest.mark.parametrize("name", ["profile", "plan", "looks", "contributions"])
+def test_a_picture_fits_a_column_and_a_notebook_shows_it_without_a_magic_line(name, results):
     """As PNG by itself, and not through pyplot, which `%matplotlib inline` would show again."""
-    picture = results["profile"].plot()
+    picture = results[name].plot()
     data, size = picture._repr_png_()
     width, height = np.frombuffer(data[16:24], ">u4")
     assert data[1:4] == b"PNG" and (width, height) == (2 * size["width"], 2 * size["height"])
     assert isinstance(picture, Figure) and not hasattr(picture, "number")
+    assert picture.get_size_inches()[0] == 3.3 and len(picture.get_supxlabel().split("\n")) < 3
+    texts = [text for text in picture.findobj(Text) if text.get_text()]
+    assert len(texts) > 8 and min(text.get_fontsize() for text in texts) >= 7
+    box = picture.get_tightbbox()
+    assert 0 <= box.xmin and box.xmax <= 3.3
+
+
+def test_pictures_mark_the_alarm_the_chosen_size_and_both_ends(results):
+    looks, planned, rows = (results[name] for name in ("looks", "plan", "contributions"))
+    (panel,) = looks.plot().axes
+    alarm = looks.alarm
+    assert panel.lines[-1].get_xydata().tolist() == [[alarm.step, alarm.score]]
+    assert f"step {alarm.step}:" in looks.plot().get_suptitle()
+    assert looks_at(8, 8).plot().get_suptitle() == "No alarm in 2 looks"
+    (panel,) = planned.plot().axes
+    curve, _, chosen = (line.get_xydata() for line in panel.lines)
+    assert chosen[0, 0] == planned.best.prompts
+    assert np.interp(chosen[0, 0], *curve.T) == pytest.approx(planned.best.power, abs=0.01)
+    order = np.argsort(rows.influences.conditional)
+    names = [text.get_text() for text in rows.plot().axes[0].texts]
+    assert names == [f"row {k}" for k in (*order[:3], *order[-3:])]
+    by_prompt = {k: one.conditional for k, one in rows.by(PROMPTS).items()}
+    picture = rows.plot(PROMPTS)
+    assert picture.axes[0].texts[0].get_text() == str(min(by_prompt, key=by_prompt.get))
+    assert picture.axes[0].patches[-1].get_width() == max(by_prompt.values())

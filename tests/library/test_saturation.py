@@ -334,6 +334,8 @@ def test_a_figure_and_a_table_end_at_saturation():
     models = {name: _population(np.random.default_rng(k), 8) for k, name in enumerate("AB")}
     found = cv.profile(models, np.arange(12), output_kernel=cv.Gaussian(0.5))
     assert found.values.conditional.max() > 1e20
-    panel = found.plot().axes[1]
-    assert panel.get_ylim()[1] < 1000
+    (panel,) = found.plot().axes
+    drawn = np.array([line.get_ydata() for line in panel.lines[:2]])
+    assert (np.isnan(drawn) == found.saturated.conditional).all() and panel.get_ylim() == (1, 8)
+    assert found.plot("vendi").axes[0].get_ylim()[1] < 1000
     assert "above 96 *" in str(found.table()) and "e+" not in str(found.table())
