@@ -124,7 +124,7 @@ def forest(bars: Bars, title: str) -> Picture:
     caption = "Lines: 95% intervals."
     if any(bar.letters for bar in models):
         caption += " Models that share a letter cannot be told apart."
-    picture, panel = started(title, caption, height=0.2 * len(models) + 0.9)
+    picture, panel = started(title, caption, height=0.23 * len(models) + 0.9)
     for place, bar in enumerate(models):
         ends = np.clip([bar.low, bar.high], 1, end)
         panel.plot(ends, [place, place], "-" if bar.known else ":", color=ink, linewidth=1.2)
@@ -142,7 +142,7 @@ def forest(bars: Bars, title: str) -> Picture:
     panel.tick_params(axis="y", length=0)
     panel.grid(visible=False, axis="y")
     panel.spines["left"].set_visible(False)
-    panel.set_xlabel(bars.axis)
+    panel.set_xlabel(bars.axis, loc="left")
     return picture
 
 
