@@ -19,6 +19,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.errors import Groups, leaves_one_prompt, unit_influences
+from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.spectra import order_two, pair_sums
 from condvendi_jax.spectra.order_two import Answers, Inside, PairMeans
 from condvendi_jax.spectra.pair_sums import Leaving, PairSums
@@ -116,8 +117,8 @@ class Population:
         return PerScore(vendi, conditional, information)
 
     @functools.cached_property
-    def given(self) -> tuple[float, float] | None:
-        """How many of the k given answers to a prompt differ, each prompt once; and the error.
+    def given(self) -> Estimate | None:
+        """How many of the k given answers to a prompt differ, each prompt once; with its error.
 
         One over the mean over prompts of 1 / k + (1 - 1 / k) U, the similarity of two draws of the
         given answers. None where prompts do not repeat, or count as similar.
@@ -127,14 +128,17 @@ class Population:
             return None
         prompts = np.square(np.bincount(kind, points.shares))
         same = np.bincount(kind, points.shares * (inside[-1] + points.shares)) / prompts
+        least = float(np.sum(np.bincount(kind, points.shares**2)) / prompts.sum())
         prompts /= prompts.sum()
-        mean, error = float(prompts @ same), math.nan
-        if self.units is not None:
-            unit, count = np.zeros(prompts.size, int), self.freedom + 1
-            unit[kind] = self.units.membership
-            losses = np.bincount(unit, prompts * (same - mean))
-            error = math.sqrt(count / (count - 1) * np.sum(np.square(losses)))
-        return 1 / mean, error / mean**2
+        mean = float(prompts @ same)
+        if self.units is None:
+            return Estimate(1 / mean, math.nan, None)
+        unit, count = np.zeros(prompts.size, int), self.freedom + 1
+        unit[kind] = self.units.membership
+        losses = np.bincount(unit, prompts * (same - mean))
+        influences = math.sqrt(count / (count - 1) * losses.size) * losses[None]
+        error = Error(1 / mean, influences / mean**2, freedom=self.freedom)
+        return Estimate.of(error, 1.0, 1 / least)
 
     @functools.cached_property
     def _lost(self) -> np.ndarray:

@@ -102,7 +102,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     given = " given the prompts" if comparison.first.paired else ""
     if len(comparison.models) == 1:
         ranking, (model,) = comparison.rankings[0], comparison.models
-        words = f"{ranking.name} of {model}: {ranking.estimate(model).short}."
+        words = f"{ranking.name} of {model}: {ranking.estimate(model)}."
         return words, "One model: nothing to compare."
     if over is None or over.reason is not None:
         main = "conditional" if given else "vendi"

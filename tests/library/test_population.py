@@ -218,4 +218,6 @@ def test_given_answers_with_themselves_by_hand():
     found = population(labels, np.repeat(np.arange(12), K))
     alike = np.array([np.sum(row[:, None] == row) / 16 for row in labels])
     value, error = alike.mean(), alike.std(ddof=1) / math.sqrt(12)
-    np.testing.assert_allclose(found.given, (1 / value, error / value**2), rtol=1e-5)
+    np.testing.assert_allclose(found.given[:2], (1 / value, error / value**2), rtol=1e-5)
+    ends = 1 / value + scipy.stats.t.isf(0.025, 11) * error / value**2 * np.array([-1, 1])
+    np.testing.assert_allclose(found.given.ends, np.maximum(ends, 1), rtol=1e-5)
