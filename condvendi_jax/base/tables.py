@@ -26,36 +26,23 @@ class Table(NamedTuple):
         return "\n".join([lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]])
 
 
-def with_error(value: float, error: float | None) -> str:
-    """A value to the digits that its error, if there is one, leaves it: '4.63 ± 0.12'."""
-    if math.isinf(value):
-        return "unknown"
-    if error is None or math.isnan(error):
-        return f"{value:.4g}"
-    if not 1e-6 * abs(value) < error < math.inf:  # Zero, or one of rounding alone.
-        return f"{value:.4g} (no error known)"
-    decimals = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+def with_interval(value: float, ends: Sequence[float] | None) -> str:
+    """A value with its interval, to the digits that this leaves it: '4.6 [4.2, 5.1]'.
 
-
-def with_interval(value: float, error: float | None, ends: Sequence[float] | None) -> str:
-    """A value with its error; 'more than 4.2' or 'unknown' where its interval has no end above.
-
-    The value alone where the interval, which callers print, is `lopsided`.
+    '> 4.2' where the interval has no end above, 'unknown' where it has none; the value alone where
+    there is no interval.
     """
     if math.isnan(value):
         return "-"
-    if ends and ends[1] > OPEN * ends[0]:
-        return f"more than {ends[0]:.4g}" if ends[0] * OPEN > 1 else "unknown"
-    return with_error(value, None if lopsided(value, error, ends) else error)
-
-
-def lopsided(value: float, error: float | None, ends: Sequence[float] | None) -> bool:
-    """Whether ± would mislead: one arm of the interval is 1.5 times the other, or the error 0."""
-    if not ends:
-        return False
-    short, long = sorted((value - ends[0], ends[1] - value))
-    return long > 1.5 * short or not (error or 0) > 1e-6 * abs(value)
+    low, high = (math.nan, math.nan) if ends is None else ends
+    if math.isinf(value) or high > OPEN * max(low, 1):
+        return f"> {low:.3g}" if low * OPEN > 1 else "unknown"
+    if not 1e-6 * abs(value) < high - low < math.inf:  # None, or one of rounding alone.
+        return f"{value:.4g}"
+    shown = 1 - math.floor(math.log10((high - low) / 2))
+    most = 3 - math.floor(math.log10(max(abs(value), abs(high))))  # Four digits in all.
+    digits = max(0, min(shown, most))
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def up_to(value: float, n: int) -> str:
@@ -63,19 +50,9 @@ def up_to(value: float, n: int) -> str:
     return f"above {n:,}" if value > 1.0001 * n else f"{value:.4g}"
 
 
-def even(value: float) -> str:
-    """A value with as many digits as others of its size: '3.00', '31.2', '312'."""
-    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
-
-
 def rough(value: float) -> str:
     """A value for a sentence: '7.6', '112'."""
     return f"{value:.2g}" if not value >= 10 else f"{value:,.0f}"
-
-
-def interval(ends: Sequence[float]) -> str:
-    """An interval: '[4.2, 5.6]'."""
-    return "[{:.4g}, {:.4g}]".format(*ends)
 
 
 def span(counts: Iterable[int]) -> str:

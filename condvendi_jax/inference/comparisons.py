@@ -27,7 +27,7 @@ from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.records import answers, matching
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
-from condvendi_jax.results.estimate import Quality
+from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
 from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.spectra.methods import Method
@@ -35,9 +35,6 @@ from condvendi_jax.statistics import intervals, reasons
 from condvendi_jax.statistics.influences import Error, standard_error_apart
 from condvendi_jax.statistics.multiplicity import holm, letter_display, winner_interval
 from condvendi_jax.statistics.power import FEWEST_TESTED, detectable, ratio_of
-
-# The width of a 95% interval of a normal variable, in standard errors.
-_WIDTH = 2 * 1.96
 
 
 @takes_data
@@ -350,8 +347,11 @@ def _ranking(
         return {m: getattr(result, score) for m, result in results.items() if result is not None}
 
     errors, ends = of_models("errors"), of_models("intervals")
-    noise = {} if unbiased else {m: float(np.ptp(pair)) / _WIDTH for m, pair in ends.items()}
-    estimated = {m: dataclasses.replace(e, noise=noise.get(m, 0.0)) for m, e in errors.items()}
+    estimated: dict[str, Error] = dict(errors)
+    if not unbiased:  # With the errors of samples and of spectra.
+        estimated = {m: error.with_noise(ends.get(m)) for m, error in errors.items()}
+        both = {m: Estimate.of(e, *scored[m].possible(of_limit)) for m, e in estimated.items()}
+        ends |= {m: estimate.ends for m, estimate in both.items() if estimate.ends}
 
     def reason(pair: tuple[str, str]) -> reasons.Reason | None:
         """Why two models are not tested: they are the same, or near a limit of the score."""

@@ -56,9 +56,9 @@ def latex(result: evaluation.Evaluation | Comparison, *, encoder: str | None = N
     cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
     errors = evaluation.error_notes(o for e in evaluations.values() for o in e.orders)
     scores = " and ".join(_scores(scored, first) for scored in first.orders)
-    place = "plug-in" if alone else "in brackets"
-    unbiased = evaluation.unbiased_notes(evaluations.values(), place)
+    unbiased = evaluation.unbiased_notes(evaluations.values())
     known = {name: one for name, e in evaluations.items() if (one := e.one_prompt)}
+    estimated = any(scored.decomposition.estimation for scored in first.orders)
     sentences = [
         *([evaluation.meaning(evaluations)] if alone else result.headline()),
         f"We scored {_data(evaluations)}: {scores}",
@@ -69,11 +69,11 @@ def latex(result: evaluation.Evaluation | Comparison, *, encoder: str | None = N
             for item in result.advice
             for said in [item if item.code == evaluation.DOUBT else item._replace(remedy="")]
         ),
-        *(f"± is {note.removeprefix('±: ')}." for note in errors),
+        *(f"{note}." for note in errors),
         *([] if errors else ["Standard errors were not computed."]),
         *(f"{capitalized(words)}." for words in unbiased),
         *(f"{capitalized(words)}." for words in notes_of(known)),
-        *([_BRACKETS] if alone and any(o.decomposition.estimation for o in first.orders) else []),
+        *([_BRACKETS] if estimated and not errors else []),
         *([] if alone else _on_models(result)),
         *(f"{m and f'{m}: '}{e.quality}." for m, e in evaluations.items() if e.quality),
         f"The computation was in {first.dtype} by condvendi_jax {__version__} (seed {first.seed})",

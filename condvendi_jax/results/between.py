@@ -9,6 +9,7 @@ import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
+from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from condvendi_jax.statistics.reasons import Reason
 
@@ -76,7 +77,7 @@ class Between(Result):
         limit, largest = f"{len(self.models)}", f"{self.largest:.4g}"
         if largest != limit:
             limit += f" (at most {largest}, because prompts differ between models)"
-        number = _known(self.number, self.standard_error)
+        number = self._known(self.number, self.standard_error, self.largest)
         if self.number < 1 / _SHARE and largest == limit:  # It is at least 1 for equal prompts.
             number = "unknown (too few repeats to tell)"
         return f"effective number of different models{self._given}, order 2: {number} of {limit}"
@@ -89,9 +90,7 @@ class Between(Result):
         """A row for each model: its overlap with every other."""
 
         def cell(value: float, error: float) -> str:
-            if math.isnan(value):
-                return "-"
-            return "above 1" if value > _SHARE else _known(value, error)
+            return "unknown" if value > _SHARE else self._known(value, error, math.inf)
 
         rows = zip(self.models, self.overlaps, self.overlap_errors, strict=True)
         cells = [[name, *map(cell, overlaps, errors)] for name, overlaps, errors in rows]
@@ -101,7 +100,7 @@ class Between(Result):
         """The meaning of an overlap, and where the errors come from."""
         notes = [
             f"overlap: the share of their outputs that two models have in common{self._given}; 1 if"
-            " they say the same, 0 if nothing is common, above 1: too few repeats to tell"
+            " they say the same, 0 if nothing is common; unknown: too few repeats to tell"
             + (", - if they have no prompt in common" if np.isnan(self.overlaps).any() else "")
         ]
         both = "different models and overlaps"
@@ -112,8 +111,14 @@ class Between(Result):
             notes.append(f"{both} have no errors: {self.reason}")
         elif self.error is not None:
             groups = f"deletions of {self.groups} groups of {self.error.units}"
-            notes.append(f"± of {both}: one standard error of the sample, from {groups}")
+            notes.append(f"[low, high] of {both}: 95%, for other samples, from {groups}")
         return notes
+
+    def _known(self, value: float, error: float, most: float) -> str:
+        """A number with its interval, at least 0; below 1e-5 both are rounding."""
+        width = intervals.student((self.groups or 2) - 1) * error
+        ends = max(value - width, 0.0), min(value + width, most)
+        return tables.with_interval(round(value, 5) + 0.0, ends if error >= 1e-5 else None)
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each overlap of two models."""
@@ -125,8 +130,3 @@ class Between(Result):
 
     def parts(self) -> list[str | tables.Table]:
         return [self.headline(), self.table(), *self.notes()]
-
-
-def _known(value: float, error: float) -> str:
-    """A number with its error; below 1e-5 both are rounding."""
-    return tables.with_error(round(value, 5) + 0.0, error if error >= 1e-5 else None)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MATCHED = {"rows": "matched row by row", "prompts": "matched by equal prompts"}
 MATCHED["labels"] = "matched by the labels of their groups"
+#: What the column of letters says, of the score before it.
+ALIKE = "alike: models that share a letter cannot be told apart by the score before it"
 MATCHED["none"] = "not matched: errors of differences are those of independent samples"
 
 
@@ -195,20 +197,24 @@ class Comparison(Result):
         return self.first.choices() | plain(shown | {"one_prompt": known})
 
     def scores(self) -> tables.Table:
-        """A row for each model: its scores with errors and letters."""
-        to_one = self._to_one_prompt
-        heading = ["model", "n", *(["to one prompt"] if to_one else [])]
-        cells = {m: [*to_one.get(m, []), *(r.cell(m) for r in self.rankings)] for m in self.models}
-        rows = [[model, f"{n:,}", *cells[model]] for model, n in self.n.items()]
-        return tables.Table([*heading, *(ranking.name for ranking in self.rankings)], rows)
+        """A row for each model: its scores with intervals, plug-in scores and letters."""
+        columns = [("n", {model: f"{n:,}" for model, n in self.n.items()}), *self._to_one_prompt]
+        for ranking in self.rankings:
+            columns += ranking.columns(plug_in=True).items()
+        return self._table(columns)
+
+    def _table(self, columns: Sequence[tuple[str, Mapping[str, str]]]) -> tables.Table:
+        """A row for each model: by the main score if it was tested, else as they were given."""
+        models = self.main[0].values if self.main[0].tested else self.models
+        rows = [[m, *(cells.get(m, "-") for _, cells in columns)] for m in models]
+        return tables.Table(["model", *(name for name, _ in columns)], rows)
 
     @property
-    def _to_one_prompt(self) -> dict[str, list[str]]:
-        """A cell for each model on the outputs to one prompt, unless conditional says it."""
-        known = {m: e.one_prompt for m, e in self.evaluations.items() if not e.answers}
-        if not any(known.values()):
-            return {}
-        return {model: [one.in_words()] if one else ["-"] for model, one in known.items()}
+    def _to_one_prompt(self) -> list[tuple[str, dict[str, str]]]:
+        """A column on the outputs to one prompt, unless conditional says it."""
+        every = {m: e.one_prompt for m, e in self.evaluations.items() if not e.answers}
+        known = {model: one.in_words() for model, one in every.items() if one}
+        return [("to one prompt", known)] if known else []
 
     def differences(self) -> tables.Table:
         """A row for each score and pair of models."""
@@ -218,12 +224,13 @@ class Comparison(Result):
 
         rows = [
             [ranking.name, f"{of_two.first} - {of_two.second}"]
-            + [tables.with_interval(*of_two[2:4], None), ranking.ratio_in_words(of_two)]
+            + ["-" if math.isnan(x) else f"{x:.3g}" for x in of_two[2:4]]
+            + [ranking.ratio_in_words(of_two)]
             + [*map(p, of_two[4:7]), percent(of_two.detectable)]
             for ranking in self.rankings
             for of_two in ranking.differences
         ]
-        heading = ["score", "models", "difference", "ratio", "p", "adjusted p"]
+        heading = ["score", "models", "difference", "standard error", "ratio", "p", "adjusted p"]
         return tables.Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
 
     def lines(self) -> list[dict[str, Any]]:
@@ -269,7 +276,7 @@ class Comparison(Result):
         """The bandwidths, what the errors and letters say, and what was not tested."""
         notes = [str(self.shared_prompts)] if self.shared_prompts else []
         notes += [*self.first.embedded(), *evaluations.bandwidth_notes(self.bandwidths)]
-        notes += evaluations.unbiased_notes(self.evaluations.values(), "in brackets")
+        notes += evaluations.unbiased_notes(self.evaluations.values())
         words = "numbers of outputs differ: scores that grow with them are those of"
         notes += [f"{words} {self.at}"] if self.at else []
         growing = [o.name for o in self.first.orders if o.decomposition.order < 2]
@@ -350,13 +357,11 @@ class Comparison(Result):
         lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
         lines += evaluations.about_rows(self.evaluations.values())
         known = not all(map(math.isnan, main.standard_errors.values()))
-        notes = [f"±: {evaluations.ERRORS_COVER}"] if known else []
-        if self._given:
-            notes.append("[low, high]: 95%, for any number of answers, not only those given")
-        elif any(ranking.unbiased for ranking in self.main):
-            notes.append(f"order 2: {evaluations.UNBIASED} (in brackets: of those given)")
-        if main.tested and several:
-            notes.append("models that share a letter cannot be told apart")
+        notes = [evaluations.INTERVALS] if known else []
+        if any(ranking.unbiased for ranking in self.main):
+            notes.append(f"RKE: {evaluations.UNBIASED}")
+        if several and any(any(ranking.letters.values()) for ranking in self.main):
+            notes.append(ALIKE)
         failed = evaluations.not_computed(self.failed)
         read = evaluations.read_lines(self.read and f"{self.read}; {self._matching}")
         return [*lines, "; ".join(notes), *failed, *read, evaluations.MORE]
@@ -379,23 +384,22 @@ class Comparison(Result):
 
     def summary(self) -> tables.Table:
         """A short table: the main scores and, where prompts repeat, how many answers differ."""
-        heading, rows, given = ["model", "n"], [], self._given
-        heading += [f"differ, of {given}"] if given else []
-        heading += ["to one prompt"] if (to_one := self._to_one_prompt) else []
-        heading += ["good"] if self.qualities else []
-        for model, result in self.evaluations.items():
-            cells = [tables.with_error(*result.order(2).given[:2])] if given else []
-            cells += to_one and to_one.get(model, ["-"])
-            cells += [result.quality.percent] if result.quality else []
-            for ranking in self.main:
-                short = given and ranking.unbiased
-                cells.append(ranking.cell_of_any_number(model) if short else ranking.cell(model))
-            rows.append([model, f"{result.n:,}", *cells])
-        return tables.Table([*heading, *(ranking.name for ranking in self.main)], rows)
+        columns = [("n", {model: f"{n:,}" for model, n in self.n.items()})]
+        if given := self._given:
+            differ = {m: str(e.order(2).given) for m, e in self.evaluations.items()}
+            columns.append((f"differ, of {given}", differ))
+        columns += self._to_one_prompt
+        if self.qualities:
+            columns.append(("share good", {m: str(q.share) for m, q in self.qualities.items()}))
+        for ranking in self.main:
+            shown = ranking.columns(plug_in=False)
+            lettered = any(name == "alike" for name, _ in columns)
+            columns += [item for item in shown.items() if not (lettered and item[0] == "alike")]
+        return self._table(columns)
 
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""
-        rankings = [f"{ranking.name}: {ranking.with_intervals()}" for ranking in self.rankings]
+        rankings = [f"{ranking.name}: {ranking.in_full()}" for ranking in self.rankings]
         parts = [[str(self.scores())], rankings]
         if self.profile:
             parts.append([self.profile.heading(), *self.profile.leads()])

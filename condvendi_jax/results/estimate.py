@@ -20,29 +20,16 @@ class Estimate(NamedTuple):
     ends: tuple[float, ...] | None
 
     @classmethod
-    def of(cls, error: Error) -> Self:
-        """An estimate with its interval, from its error."""
-        ends = None if math.isnan(error.standard_error) else error.interval()
+    def of(cls, error: Error, least: float = -math.inf, most: float = math.inf) -> Self:
+        """An estimate from its error, with its interval inside what is possible."""
+        low, high = error.interval()
+        unknown = error.reason or math.isnan(low)
+        ends = None if unknown else (max(low, least), min(high, most))
         return cls(error.value, error.standard_error, ends)
 
-    @property
-    def short(self) -> str:
-        """The value with its error, or with its interval where this is not symmetric."""
-        return tables.with_interval(*self) + (self.interval if tables.lopsided(*self) else "")
-
-    @property
-    def interval(self) -> str:
-        """' [4.2, 5.6]'; '' where there is no interval, or no upper end to speak of."""
-        if self.ends is None or not self.ends[1] <= tables.OPEN * self.ends[0]:  # Or NaN.
-            return ""
-        return f" {tables.interval(self.ends)}"
-
-    @property
-    def two_ends(self) -> tuple[float, float]:
-        """The ends of the interval: of an error alone those of a normal number, at least 1."""
-        if self.ends is not None:
-            return self.ends[0], self.ends[1]
-        return max(self.value - 1.96 * self.error, 1.0), self.value + 1.96 * self.error
+    def __str__(self) -> str:
+        """The value with its interval: '4.6 [4.2, 5.1]'."""
+        return tables.with_interval(self.value, self.ends)
 
     def as_dict(self) -> dict[str, float]:
         """The value, the error and the ends of the interval, NaN where there is none."""
@@ -80,18 +67,11 @@ class Quality(Result):
     def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().as_dict().items() if name != "error"}
 
-    @property
-    def percent(self) -> str:
-        """The share of good outputs with its error: '62.3 ± 1.2%'."""
-        words = tables.with_error(100 * self.share.value, 100 * self.share.error)
-        value, *unknown = words.partition(" (")
-        return "".join([f"{value}%", *unknown])
-
     def parts(self) -> list[str]:
-        diverse = f"{self.diversity.short} ({self.diverse_prompts:,} prompts with two)"
+        diverse = f"{self.diversity} ({self.diverse_prompts:,} prompts with two)"
         words = [
-            f"{self.percent} of the outputs have a quality of at least {self.at_least:g}",
-            f"of {self.draws:,} draws {self.number.short} are good and different",
+            f"share of outputs with a quality of at least {self.at_least:g}: {self.share}",
+            f"of {self.draws:,} draws {self.number} are good and different",
             f"diversity among good outputs {diverse}",
         ]
         if self.left_out:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Limit = Literal["smallest", "largest", "equal"]
 HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
 ERRORS_COVER = "one standard error (sampling only, at these bandwidths)"
+INTERVALS = "[low, high]: 95%, over other samples at these bandwidths"
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
 
@@ -120,13 +121,21 @@ class ScoredOrder:
     def estimate(self, name: str, *, unbiased: bool) -> Estimate:
         """A score with its error and interval; the plug-in score unless `unbiased`."""
         scores, result = self.population, self.decomposition
-        values, errors = result.scores, self.standard_errors
-        intervals = result.intervals if result.estimation else None
         if unbiased and scores is not None:
-            values, errors, intervals = scores.values, scores.standard_errors, scores.intervals
-        ends = intervals and tuple(map(float, getattr(intervals, name)))
-        error = math.nan if errors is None else float(getattr(errors, name))
-        return Estimate(float(getattr(values, name)), error, ends)
+            error, value = scores.errors and getattr(scores.errors, name), scores.values
+            return Estimate.of(error) if error else Estimate(getattr(value, name), math.nan, None)
+        value, ends = float(getattr(result.scores, name)), None
+        if result.estimation:
+            ends = tuple(map(float, getattr(result.intervals, name)))
+        if self.errors is None:
+            return Estimate(value, math.nan, ends)
+        error = dataclasses.replace(getattr(self.errors, name), value=value)
+        return Estimate.of(error.with_noise(ends), *self.possible(name))
+
+    def possible(self, name: str) -> tuple[float, float]:
+        """The least and the largest value of a plug-in score."""
+        any_order = name != "information" or self.decomposition.order == 1
+        return float(any_order), self.largest
 
     @property
     def given(self) -> Estimate:
@@ -137,8 +146,7 @@ class ScoredOrder:
 
     def cell(self, name: str, *, unbiased: bool) -> str:
         """The estimate of a score for a table."""
-        estimate = self.estimate(name, unbiased=unbiased)
-        return tables.with_interval(*estimate) + estimate.interval
+        return str(self.estimate(name, unbiased=unbiased))
 
     def as_dict(self, names: Sequence[str], *, unbiased: bool = True) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
@@ -287,7 +295,7 @@ class Evaluation(Result):
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
         notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
-        notes += [*unbiased_notes([self], "plug-in"), *self._fixed_prompts()]
+        notes += [*unbiased_notes([self]), *self._fixed_prompts()]
         prompts = self.distinct_prompts
         what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
         for scored in self.orders:
@@ -299,8 +307,9 @@ class Evaluation(Result):
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
         if estimated := {o.decomposition.method for o in self.orders if o.decomposition.estimation}:
-            what = "95% intervals for the scores that all eigenvalues would give"
-            notes.append(f"[low, high]: {what}, estimated by {', '.join(sorted(estimated))}")
+            methods = ", ".join(sorted(estimated))
+            what = "covers the scores that all eigenvalues would give"
+            notes.append(f"estimated by {methods}: [low, high] {what}")
         for scored in self.orders:
             if (moved := math.expm1(max(scored.decomposition.rounding or (0,)))) > _ROUNDED:
                 words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
@@ -321,8 +330,8 @@ class Evaluation(Result):
         for scored in self.orders:
             fixed = scored.population and scored.population.fixed_error
             if fixed and self.unbiased and scored.saturated.get("conditional") != "largest":
-                error = f"{HEADINGS['conditional']} ± {fixed:.2g}"
-                return [f"order 2, error if only the answers were others: {error}"]
+                error = f"the standard error of conditional is {fixed:.2g}"
+                return [f"order 2: over other answers to these prompts alone, {error}"]
         return []
 
     def plot(self) -> "Picture":
@@ -337,7 +346,7 @@ class Evaluation(Result):
         lines += [str(self.quality)] if self.quality else []
         lines += [chosen_kernels(self.bandwidths), *about_rows([self])]
         if any(scored.errors_by for scored in self.orders):
-            lines.append(f"±: {ERRORS_COVER}; [low, high]: 95%")
+            lines.append(INTERVALS)
         if self.unbiased and any(scored.population for scored in self.orders):
             lines.append(f"Order 2: {UNBIASED}; plug-in: of those given, the papers' score")
         return [*lines, *not_computed(self.failed), *read_lines(self.read), MORE]
@@ -367,7 +376,7 @@ def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
     return lines
 
 
-UNBIASED = "for any number of outputs or answers"
+UNBIASED = "the estimate if you sampled forever"
 #: The last line of what a result prints.
 MORE = "Choices, tests and notes: .details() or --verbose"
 
@@ -417,7 +426,7 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     for model, result in evaluations.items():
         order, unbiased = result.orders[place], first.unbiased
         estimate = order.given if given and unbiased else order.estimate(name, unbiased=unbiased)
-        value, (low, high) = estimate.value, estimate.two_ends
+        value, (low, high) = estimate.value, estimate.ends or (math.nan, math.nan)
         if most := order.saturated.get(name) == "largest":
             apart.append(model)
         if (most and not given) or not math.isfinite(value):  # There may be many more.
@@ -467,8 +476,8 @@ def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     return [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
 
 
-def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[str]:
-    """Notes on unbiased scores; `plug_in` says where the papers' scores stand."""
+def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
+    """Notes on unbiased scores."""
     scores = [o.population for e in evaluations for o in e.orders if o.population and e.unbiased]
     if not scores:
         return []
@@ -477,10 +486,9 @@ def unbiased_notes(evaluations: Collection[Evaluation], plug_in: str) -> list[st
     if min(prompts):
         whose = f"for {min(prompts):,} prompts with any number of answers to each"
         sample = "prompts and their answers"
-    notes = [f"order 2: unbiased, {whose}; {plug_in}: the papers' score, which grows with n"]
+    notes = [f"order 2: unbiased, {whose}; plug-in: the papers' score, which grows with n"]
     if any(p.intervals is not None for p in scores):
-        ends = "± and 95% intervals [low, high] of order 2"
-        notes.append(f"{ends} treat {sample} as a random sample")
+        notes.append(f"order 2: [low, high] is over other {sample}")
     if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
         notes.append("each prompt counts once, whatever its number of answers")
     if left_out := max(p.answers.left_out for p in scores):
@@ -498,4 +506,4 @@ def error_notes(orders: Iterable[ScoredOrder]) -> list[str]:
         if scored.errors_by is not None:
             words.setdefault(str(scored.errors_by), {})[scored.name] = None
     lines = [f"order {', '.join(o)}: {w}" if len(words) > 1 else w for w, o in words.items()]
-    return [f"±: {ERRORS_COVER}; {'; '.join(lines)}"] if words else []
+    return [f"{INTERVALS}; {'; '.join(lines)}"] if words else []

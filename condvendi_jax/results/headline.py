@@ -31,13 +31,8 @@ class Bar(NamedTuple):
         return math.isfinite(self.value) and not math.isinf(self.high)
 
     def __str__(self) -> str:
-        """'3.10 [2.92, 3.61]', '> 13.4', or its words."""
-        if self.words:
-            return self.words.removeprefix("about ")
-        if math.isinf(self.high):
-            return f"> {tables.even(self.low)}" if self.low > 1 else "cannot be told"
-        value, low, high = map(tables.even, self[1:4])
-        return value if math.isnan(self.low) else f"{value} [{low}, {high}]"
+        """'3.1 [2.9, 3.6]', '> 13.4', or its words."""
+        return self.words or tables.with_interval(self.value, (self.low, self.high))
 
 
 class Bars(NamedTuple):

@@ -72,8 +72,8 @@ class Looks(Result):
         now = f"{last.ratio:.0%} of it" if np.isfinite(last.ratio) else "above it"
         return [
             f"look {last.look:,} (step {last.step:,}): Conditional-RKE of {self.prompts:,} prompts "
-            f"{last.score:.3g} {tables.interval((last.low, last.high))}",
-            f"baseline: {baseline:.3g} {tables.interval(ends)}; now {now}",
+            f"{tables.with_interval(last.score, (last.low, last.high))}",
+            f"baseline: {tables.with_interval(baseline, ends)}; now {now}",
             f"evidence of a fall: {last.evidence:.3g}, alarm from {self.limit:.3g}",
             said,
             "assumed: answers drawn independently, at the same settings in all looks; "

@@ -57,10 +57,10 @@ class Curve(Result):
 
     def parts(self) -> list[str | tables.Table]:
         rows = [
-            [f"{low:.3g} to {high:.3g}", f"{similarity:.3g}", tables.interval(band), f"{pairs:.1%}"]
+            [f"{low:.3g} to {high:.3g}", tables.with_interval(similarity, band), f"{pairs:.1%}"]
             for low, high, _, similarity, *band, pairs in map(dict.values, self.lines())
         ]
-        heading = ["distance of prompts", "similarity of outputs", "95% band", "pairs"]
+        heading = ["distance of prompts", "similarity of outputs (95% band)", "pairs"]
         return [tables.Table(heading, rows)]
 
     def as_dict(self) -> dict[str, Any]:
@@ -149,9 +149,8 @@ class OnePrompt(Result):
         """'about 3.1 [2.8, 3.6]', 'at most 7.7', or 'cannot be told'."""
         if self.state == "known":
             if math.isinf(self.high):
-                return f"more than {self.low:.3g}"
-            ends = " " + tables.interval((self.low, self.high))
-            return f"about {self.value:.3g}" + ends * math.isfinite(self.low)
+                return f"> {self.low:.3g}"
+            return f"about {tables.with_interval(self.value, (self.low, self.high))}"
         if math.isnan(self.at_most):
             return self.state
         most = f"at most {tables.rough(self.at_most)}"

@@ -262,7 +262,7 @@ class Profile(Result):
         def cell(value: float, n: int, band: Sequence[float], at_limit: bool) -> str:
             if at_limit or math.isnan(band[0]):
                 return tables.up_to(value, n) + (" *" if at_limit else "")
-            return f"{value:.4g} {tables.interval(band)}"
+            return tables.with_interval(value, band)
 
         rows = [
             [f"{multiple:.3g}", f"{width:.4g}"]

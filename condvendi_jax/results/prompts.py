@@ -11,6 +11,7 @@ from condvendi_jax.base import checks, tables
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.evaluation import plain_order, score_name
+from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.reasons import Reason
 from condvendi_jax.statistics.shrinkage import RELIABLE, PromptSpread
 
@@ -57,10 +58,9 @@ class PromptScore(NamedTuple):
         """One over the shrunken similarity, with its interval: '3.5 [2.8, 4.4]'; '' if NaN."""
         if math.isnan(self.shrunken):
             return ""
-        if self.high > tables.OPEN * self.low:
-            return f"more than {tables.rough(1 / self.high)}"
-        value, low, high = (tables.rough(1 / x) for x in (self.shrunken, self.high, self.low))
-        return f"{value} [{low}, {high}]"
+        inverse = (1 / x if x else math.inf for x in (self.shrunken, self.high, self.low))
+        value, *ends = inverse
+        return tables.with_interval(value, ends)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with an entry for each contribution."""
@@ -145,8 +145,9 @@ class PromptTable(Result):
     def mean_in_words(self) -> str:
         """The mean over prompts with its error, and what this error covers."""
         name = score_name("vendi", self.decomposition.order, self.decomposition.truncation)
-        value = tables.with_error(self.mean, self.standard_error)
-        cover = "one standard error over prompts, at this number of outputs"
+        width = intervals.student(len(self._scores) - 1) * self.standard_error
+        value = tables.with_interval(self.mean, (max(self.mean - width, 1.0), self.mean + width))
+        cover = "[low, high]: 95%, over prompts, at this number of outputs"
         prompts = f"{len(self._scores):,} prompts with {self._outputs(1)} outputs"
         return f"mean of the {name} of {prompts}: {value} ({cover})"
 

@@ -74,7 +74,8 @@ class Ranking(Result):
         different before others, in the given order, as all are where `saturated`.
       standard_errors: of each model by itself; NaN where there are none.
       intervals: (low, high) of each model at 95%: of unbiased scores for the population, where high
-        may be infinite; of estimated ones for the sample; None where exact.
+        may be infinite; of others for samples of this size. Without errors, of estimated scores for
+        the exact ones, and None where these are known.
       differences: of every pair of models, in the order of `values`.
       letters: models that share one cannot be told apart; empty for two that are not tested.
       saturated: the limit that all values have nearly reached: models are not ranked or tested.
@@ -165,7 +166,7 @@ class Ranking(Result):
         if math.isnan(difference.ratio_low):
             return "-"
         ratio = self.values[difference.first] / self.values[difference.second]
-        return f"{ratio:.3g} [{difference.ratio_low:.3g}, {difference.ratio_high:.3g}]"
+        return tables.with_interval(ratio, (difference.ratio_low, difference.ratio_high))
 
     def as_dict(self) -> dict[str, Any]:
         intervals = self.intervals and {
@@ -177,8 +178,16 @@ class Ranking(Result):
 
     def estimate(self, model: str) -> Estimate:
         """The score of a model with its error and interval."""
-        ends = tuple(self.intervals[model]) if self.intervals else None
+        ends = (self.intervals or {}).get(model)
         return Estimate(self.values[model], self.standard_errors[model], ends)
+
+    def columns(self, *, plug_in: bool) -> dict[str, dict[str, str]]:
+        """The columns of a table: a cell for each model of the score, its plug-in and letters."""
+        columns = {self.name: {model: str(self.estimate(model)) for model in self.values}}
+        if plug_in and self.unbiased and self.plug_in:
+            columns["plug-in"] = {model: f"{x:.4g}" for model, x in self.plug_in.items()}
+        lettered = len(self.values) > 1 and any(self.letters.values())
+        return columns | ({"alike": self.letters} if lettered else {})
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model."""
@@ -199,20 +208,6 @@ class Ranking(Result):
     def _start(self) -> dict[str, Any]:
         order = plain_order(self.order)
         return {"score": self.score, "order": order, "truncation": self.truncation}
-
-    def cell(self, model: str) -> str:
-        """The score of a model with its error, its plug-in score and its letters."""
-        score, plain = self.estimate(model), ""
-        cell = tables.with_error(score.value, score.error)
-        if self.unbiased and self.plug_in:
-            cell, plain = score.short, f" ({self.plug_in[model]:.4g})"
-        return f"{cell}{plain} {self.letters[model]}".rstrip()
-
-    def cell_of_any_number(self, model: str) -> str:
-        """An unbiased score with its interval in place of its error, and its letters."""
-        score = self.estimate(model)
-        cell = tables.with_interval(score.value, None if score.ends else score.error, score.ends)
-        return f"{cell}{score.interval} {self.letters[model]}".rstrip()
 
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
@@ -248,9 +243,10 @@ class Ranking(Result):
         sets = {model: ends for model, ends in self.rank_sets.items() if ends != (1, count)}
         ranks = [f"{model} ({tables.span(ends)})" for model, ends in sets.items()] or ["all open"]
         best = ("one of " if len(self.best) > 1 else "") + tables.listed(self.best)
-        first, ends = next(iter(self.values)), tables.interval(self.winner)
+        first, value = next(iter(self.values.items()))
+        largest = tables.with_interval(value, self.winner)
         words = f"Ranks at {100 - 100 * self.level:.4g}%: {tables.listed(ranks)}; the best: {best}"
-        return f"{words}; {first}, as the largest of {count}: {ends}"
+        return f"{words}; {first}, as the largest of {count}: {largest}"
 
     def verdict(self, turning: Sequence[str] = ()) -> str:
         """One of three sentences: who leads, that no difference is shown, or why none is tested.
@@ -274,12 +270,9 @@ class Ranking(Result):
         pairs = turning and f" The order changes with the bandwidth ({tables.listed(turning)})."
         return f"{words}.{pairs or ''}"
 
-    def with_intervals(self) -> str:
-        """The line of `str`, intervals of up to six unbiased scores, `equality` and `ranks`."""
-        shown = self.values if self.unbiased and len(self.values) <= tables.LISTED else ()
-        scores = [name + ends for name in shown if (ends := self.estimate(name).interval)]
-        words = f"{self}; {tables.listed(scores)}" if scores else str(self)
-        return ". ".join(filter(None, [words, self.equality(), self.ranks()]))
+    def in_full(self) -> str:
+        """The line of `str`, `equality` and `ranks`."""
+        return ". ".join(filter(None, [str(self), self.equality(), self.ranks()]))
 
 
 def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:

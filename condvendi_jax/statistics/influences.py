@@ -19,6 +19,8 @@ from condvendi_jax.statistics.reasons import Reason
 # Where noise is a larger part of the variance, it stays in.
 NOISE = 0.5
 _NO_VALUE = 1e-12  # Smaller similarities are rounding: one over them is infinite.
+# The width of a 95% interval of a normal variable, in standard errors.
+_WIDTH = 2 * 1.96
 _LEAST = 1e-300  # So that nothing is divided by 0.
 
 
@@ -72,6 +74,10 @@ class Error:
         more: Any = {name: factor * getattr(self, name) for name in names}
         more["inverse"] = self.inverse and self.inverse.times(1 / factor)
         return dataclasses.replace(self, ends=intervals.scaled(factor, self.at_levels), **more)
+
+    def with_noise(self, ends: tuple[float, ...] | None) -> Error:
+        """This error and that of an estimated spectrum, whose interval at 95% has these ends."""
+        return dataclasses.replace(self, noise=(ends[1] - ends[0]) / _WIDTH) if ends else self
 
     def minus(self, other: Error, *, matched: bool) -> Error:
         """The error of the difference; `matched` estimates have the same units.

@@ -9,6 +9,7 @@ import numpy as np
 import precision
 import pytest
 import scipy.linalg
+import scipy.stats
 from canonical import N
 from oracles import assert_close, gaussian_gram
 
@@ -217,8 +218,13 @@ def test_results_are_plain_data_and_print_as_text():
     assert error == found.overlap_errors[0, 2] > 0
     line, _, _, row, *_, last = str(found).splitlines()
     start = "effective number of different models given the prompts, order 2: "
-    assert line == start + tables.with_error(found.number, found.standard_error) + " of 3"
-    cell = tables.with_error(found.overlaps[0, 1], found.overlap_errors[0, 1])
+    width = scipy.stats.t.isf(0.025, found.groups - 1)
+
+    def words(value, error):
+        return tables.with_interval(value, (value - width * error, value + width * error))
+
+    assert line == start + words(found.number, found.standard_error) + " of 3"
+    cell = words(found.overlaps[0, 1], found.overlap_errors[0, 1])
     assert row.split()[:5] == ["a", "1", *cell.split()]
     assert last.endswith(f"deletions of {found.groups} groups of rows of one prompt")
 
@@ -331,6 +337,6 @@ def test_too_few_repeats_are_said_where_an_overlap_is_no_share():
     exact = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
     found = cv.between_models({"A": answers, "B": answers}, prompts[:, None], **exact, errors=False)
     assert found.overlaps[0, 1] == pytest.approx(9 / 4) and found.number == pytest.approx(8 / 13)
-    assert found.table().rows[0] == ["A", "1", "above 1"]
+    assert found.table().rows[0] == ["A", "1", "unknown"]
     assert found.headline().endswith("order 2: unknown (too few repeats to tell) of 2")
-    assert "above 1: too few repeats to tell" in found.notes()[0]
+    assert "unknown: too few repeats to tell" in found.notes()[0]

@@ -82,8 +82,11 @@ def test_the_mean_over_prompts_is_the_number_that_papers_print(x64):
     scores = [math.exp(entropy(cosine_gram(of), np.full(6, 1 / 6), order=1)) for of in of_prompts]
     assert table.mean == pytest.approx(np.mean(scores), rel=1e-9)
     assert table.standard_error == pytest.approx(stats.sem(scores), rel=1e-9)
-    value, error = f"{np.mean(scores):.2f}", f"{stats.sem(scores):.2f}"
-    words = f"mean of the Vendi of 5 prompts with 6 outputs: {value} ± {error} (one standard error"
+    low, high = stats.t.interval(0.95, 4, np.mean(scores), stats.sem(scores))
+    value = f"{np.mean(scores):.2f} [{low:.2f}, {high:.2f}]"
+    words = (
+        f"mean of the Vendi of 5 prompts with 6 outputs: {value} ([low, high]: 95%, over prompts"
+    )
     assert words in str(table)
     plain = table.as_dict()
     assert (plain["mean"], plain["standard_error"]) == (table.mean, table.standard_error)
@@ -272,7 +275,7 @@ def test_a_table_says_what_it_can_rank():
     more = dataclasses.replace(table, spread=spread._replace(reliability=0.8))
     assert more.sentence().startswith("5 outputs can rank these prompts: 80% of the spread")
     one = table.prompts[0]._replace(shrunken=0.25, low=0.2, high=0.5)
-    assert one.in_words() == "4 [2, 5]" and one._replace(low=0).in_words() == "more than 2"
+    assert one.in_words() == "4.0 [2.0, 5.0]" and one._replace(low=0).in_words() == "> 2"
 
 
 def test_prompts_of_two_outputs_are_drawn_further_to_the_others():

@@ -385,20 +385,20 @@ ADVICE = "To know it within 20%, ask at most 692 prompts twice."
 @pytest.mark.parametrize(
     ("models", "words"),
     [
-        ((REPEATED,), ": about 5 [4, 7] (A)."),
+        ((REPEATED,), ": about 5.0 [4.0, 7.0] (A)."),
         (
             (OTHER, REPEATED),
-            ": about 5 [4, 7] (B) and about 2 [1.5, 2.5] (A), by the 10 to 12 prompts that were "
-            "asked several times.",
+            ": about 5.0 [4.0, 7.0] (B) and about 2.00 [1.50, 2.50] (A), by the 10 to 12 prompts "
+            "that were asked several times.",
         ),
-        ((SOLE,), ": about 2 [1.5, 2.5] (A), by the one prompt that was asked several times."),
-        ((KNOWN,), ", estimated from near prompts: about 2 [1.5, 2.5] (A)."),
+        ((SOLE,), ": about 2.00 [1.50, 2.50] (A), by the one prompt that was asked several times."),
+        ((KNOWN,), ", estimated from near prompts: about 2.00 [1.50, 2.50] (A)."),
         ((AT_MOST,), f", each asked once: at most 8.2 (A). {ADVICE}"),
-        ((AT_MOST, REPEATED), f": about 5 [4, 7] (B) and at most 8.2 (A). {ADVICE}"),
+        ((AT_MOST, REPEATED), f": about 5.0 [4.0, 7.0] (B) and at most 8.2 (A). {ADVICE}"),
         (
             (AT_MOST, UNKNOWN, KNOWN),
-            ", each asked once: about 2 [1.5, 2.5] (C), at most 8.2 (A) and cannot be told, at "
-            f"most 5 (B). {ADVICE}",
+            ", each asked once: about 2.00 [1.50, 2.50] (C), at most 8.2 (A) and cannot be told, "
+            f"at most 5 (B). {ADVICE}",
         ),
     ],
 )
@@ -418,7 +418,7 @@ def test_prompts_to_ask_twice_are_for_the_model_that_needs_most_up_to_what_anyon
 
 
 def test_an_open_end_is_said_in_words():
-    assert number("known", value=5.0, low=4.0, high=math.inf).in_words() == "more than 4"
+    assert number("known", value=5.0, low=4.0, high=math.inf).in_words() == "> 4"
     assert number("known", value=5.0).in_words() == "about 5"
     assert number("known", value=5.0).note() == ""
 

@@ -209,8 +209,8 @@ def test_models_are_ranked_by_a_paired_test_over_prompts(compared):
 
 def test_table_text_and_data_show_the_good_and_different_outputs(compared):
     name, summary = "good and different, of 4 draws", compared.summary()
-    assert summary.heading[3] == "good" and summary.heading[-1] == name
-    assert summary.rows[0][3] == compared.qualities["a"].percent
+    assert summary.heading[3] == "share good" and summary.heading[-1] == name
+    assert summary.rows[0][3] == str(compared.qualities[summary.rows[0][0]].share)
     assert len(str(compared).splitlines()) <= 15 and f"Good{name[4:]}: " in str(compared)
     data = json.loads(json.dumps(compared.as_dict(), default=str))
     assert data["rankings"][-1]["draws"] == 4 and "error" not in data["quality"]["a"]

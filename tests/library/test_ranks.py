@@ -149,8 +149,8 @@ def test_four_models_have_a_sentence_of_ranks():
     ranking = _tested("ABCD", p_values, p_values, winner=(3.0, 4.5))
     ranks = "A (1 to 2), B (1 to 3), C (2 to 4) and D (3 to 4)"
     words = f"Ranks at 95%: {ranks}; the best: one of A and B"
-    assert ranking.ranks() == f"{words}; A, as the largest of 4: [3, 4.5]"
-    assert ranking.with_intervals().endswith(ranking.ranks())
+    assert ranking.ranks() == f"{words}; A, as the largest of 4: 9.00 [3.00, 4.50]"
+    assert ranking.in_full().endswith(ranking.ranks())
     clear = {"AB": 0.001, "AC": 0.001, "AD": 0.001}
     ranking = _tested("ABCD", clear, clear, winner=(3.0, 4.5), level=0.01)
     assert "Ranks at 99%: A (1), B (2 to 4)" in ranking.ranks() and "best: A;" in ranking.ranks()
