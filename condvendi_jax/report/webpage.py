@@ -76,6 +76,8 @@ def html(
     shown |= {"rows": _rows(comparison, outputs), "answer": answer, "certainty": certainty}
     shown |= {"scored": _scored(comparison, encoder, command), "drawn": drawn, "plane": plane}
     shown |= {"best": undominated(rated), "shown": _PROMPTS, "typical": {}}
+    why = "by default up to 10,000 outputs, where a bandwidth moves"
+    shown["unprofiled"] = comparison.failed.get("profile", why)
     if behind:
         lengths, ratio = _lengths(behind, outputs)
         shown |= {"behind": behind, "items": Items(behind, outputs, prompts)}

@@ -343,11 +343,8 @@ class Comparison(Result):
         lines += self.headline()
         main, several = self.main[0], len(self.models) > 1
         if several:
-            lines.append(f"{tables.capitalized(main.name)}: {main}")
-        if untested := self.untested(saturated=False):
-            lines += map(tables.capitalized, untested)
-        elif self.profile and self.profile.reason is None:
-            lines.append(self.profile.leader())
+            lines += [self.verdict(), f"{tables.capitalized(main.name)}: {main}"]
+        lines += map(tables.capitalized, self.untested(saturated=False) if main.tested else ())
         lines += filter(None, [main.equality(), main.ranks()])
         rated = [ranking for ranking in self.main if ranking.score == "quality" and several]
         lines += [f"{tables.capitalized(ranking.name)}: {ranking}" for ranking in rated]

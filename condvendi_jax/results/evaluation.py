@@ -418,7 +418,10 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     one prompt; else a score, of order 2 if there is one, unbiased unless nearly all rows differ.
     """
     if known := of_one_prompt(evaluations):
-        models = [Bar(m, one.value, *one.ends, one.in_words()) for m, one in known.items()]
+        models = []
+        for model, one in known.items():
+            words = "" if one.state == "known" else one.in_words()
+            models.append(Bar(model, one.value, *one.ends, words))
         return Bars.descending("different outputs to one prompt", models)
     first, given = next(iter(evaluations.values())), given_answers(evaluations)
     name, models, apart = "conditional" if first.paired else "vendi", [], []

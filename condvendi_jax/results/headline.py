@@ -76,9 +76,9 @@ class Bars(NamedTuple):
 
     @property
     def end(self) -> float:
-        """The end of the axis: the limit, or the largest number that is known."""
+        """The end of the axis: the limit, or beyond the largest number that is known."""
         known = [x for bar in self.models for x in bar[1:4] if math.isfinite(x)]
-        return 1.05 * max(known, default=2.0) if math.isnan(self.limit) else self.limit
+        return max(2.0, *(1.05 * x for x in known)) if math.isnan(self.limit) else self.limit
 
     @property
     def ticks(self) -> list[float]:

@@ -18,7 +18,7 @@ from experiments.builders import stories
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PAGE, _PICTURE = _ROOT / "docs" / "example_report.html", _ROOT / "figures" / "report.png"
-_SUBJECTS, _DRAWS = 2, 6
+_SUBJECTS, _DRAWS = 2, 8
 
 
 def main() -> None:
@@ -34,14 +34,12 @@ def main() -> None:
             ]
             paths.append(f"temperature_{t:g}.jsonl")
             pathlib.Path(paths[-1]).write_text("\n".join(lines), encoding="utf-8")
-        # At this bandwidth all prompts count as different (docs/what_to_report.md).
-        flags = ["--rule=median", "--prompt_bandwidth=0.2"]
-        command.main(["condvendi", "report", *paths, "--output=report.html", *flags])
+        command.main(["condvendi", "report", *paths, "--output=report.html"])
         _PAGE.write_bytes(pathlib.Path("report.html").read_bytes())
 
 
 def draw() -> None:
-    """Photographs the page: its beginning, and the outputs of the first prompt below the table."""
+    """Photographs the page: its first screen, and what a click on the first model opens."""
     from PIL import Image
     from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
 
@@ -50,18 +48,15 @@ def draw() -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        page = browser.new_page(viewport={"width": 1240, "height": 600})
+        page = browser.new_page(viewport={"width": 1000, "height": 900})
         page.goto(_PAGE.as_uri())
-        shots.append(page.screenshot())
-        page.locator(".heat thead th:nth-last-child(1) button").click(click_count=2)
-        page.locator(".heat tbody tr:nth-child(1) a").click()
-        page.mouse.move(0, 0)
-        page.evaluate("document.querySelector('#prompts').scrollIntoView()")
-        page.set_viewport_size({"width": 1240, "height": 1100})
-        shots.append(page.screenshot())
+        shots.append(page.locator("header").screenshot())
+        page.locator(".bars tbody a").first.click()
+        shots.append(page.locator(".prompt.current .models").screenshot())
         browser.close()
     parts = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots]
-    whole = Image.new("RGB", (parts[0].width, sum(part.height for part in parts)))
+    size = max(part.width for part in parts), sum(part.height for part in parts)
+    whole = Image.new("RGB", size, "white")
     for part, top in zip(parts, (0, parts[0].height), strict=True):
         whole.paste(part, (0, top))
     whole.quantize(128).save(_PICTURE, optimize=True)
