@@ -73,7 +73,15 @@ def html(
     shown |= {"failed": not_computed(failed), "warnings": warning_lines(comparison.advice)}
     shown |= {"bars": bars, "ticks": bars.ticks, "at": functools.partial(_place, bars.end)}
     shown |= {"lettered": any(bar.letters for bar in bars.models), "copies": copies}
-    shown |= {"rows": _rows(comparison, outputs), "answer": answer, "certainty": certainty}
+    things = "outputs"
+    if outputs:
+        things = "answers" if all(map(_texts, outputs.values())) else "pictures"
+    shown |= {
+        "things": things,
+        "rows": _rows(comparison, outputs, things),
+        "answer": answer,
+        "certainty": certainty,
+    }
     shown |= {"scored": _scored(comparison, encoder, command), "drawn": drawn, "plane": plane}
     shown |= {"best": undominated(rated), "shown": _PROMPTS, "typical": {}}
     why = "by default up to 10,000 outputs, where a bandwidth moves"
@@ -120,12 +128,12 @@ def _place(end: float, value: float) -> str:
     return f"{100 * (min(max(value, 1), end) - 1) / (end - 1):.2f}%"
 
 
-def _rows(comparison: Comparison, outputs: Any) -> list[str]:
+def _rows(comparison: Comparison, outputs: Any, things: str) -> list[str]:
     """How many outputs were scored, and which shares of them may be no answers of a model."""
     total, models = sum(comparison.n.values()), len(comparison.models)
     whose = f" of {models:,} models" * (models > 1)
-    lines = [f"{total:,} outputs{whose}"]
-    if comparison.first.paired and outputs and all(map(_texts, outputs.values())):
+    lines = [f"{total:,} {things}{whose}"]
+    if comparison.first.paired and things == "answers":
         counts: Any = collections.Counter()
         for model, pairs in comparison.pairs.items():
             kinds = doubted(outputs[model], pairs.prompt_kinds[1].tolist())
