@@ -1,6 +1,7 @@
 """The options of the command as typed data: the fields of a dataclass are the flags of a verb."""
 
 import dataclasses
+import functools
 import pathlib
 import sys
 import time
@@ -154,6 +155,9 @@ class Options:
     latex: Target | None = flag(
         None, "Also write a paragraph, a table and citations for a paper to this file."
     )
+    latex_details: Target | None = flag(
+        None, "The same with every choice and test in the paragraph, and all scores in the table."
+    )
     x64: bool = flag(False, "Compute in float64.")
     overwrite: bool = flag(False, "Replace files that exist, but none that is read.")
     verbose: bool = flag(
@@ -246,8 +250,8 @@ def write(
         with files.atomic_writer(path) as stream:
             profile.plot().savefig(stream, format=kind, dpi=200)
 
-    def as_latex(path: str) -> None:
-        files.write_text(path, f"{reports.latex(result, encoder=read.encoders())}\n")
+    def as_latex(path: str, *, long: bool = False) -> None:
+        files.write_text(path, f"{reports.latex(result, encoder=read.encoders(), long=long)}\n")
 
     def as_csv(path: str) -> None:
         files.write_text(path, (plan or result).comma_separated())
@@ -256,6 +260,7 @@ def write(
             below.append(f"Written: {path} (models) and {pairs} (pairs of models)")
 
     writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
+    writers["latex_details"] = functools.partial(as_latex, long=True)
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
     try:
         for name, write_to in writers.items():

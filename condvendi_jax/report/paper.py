@@ -1,21 +1,25 @@
-"""Results for a paper: a paragraph on what was computed, the table, and the works to cite."""
+"""Results for a paper: a paragraph on what was computed, a table, and the works to cite."""
 
+import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from condvendi_jax import __version__
-from condvendi_jax.base.tables import Table, capitalized
+from condvendi_jax.base.tables import Table, capitalized, span
 from condvendi_jax.data.bandwidth import GIVEN
 from condvendi_jax.results import evaluation
 from condvendi_jax.results.comparison import MATCHED, Comparison
+from condvendi_jax.results.headline import Bars
 from condvendi_jax.results.one_prompt import notes_of
 
 _ESCAPES = {c: f"\\{c}" for c in "&%$#_{}"} | {"±": "$\\pm$"}
 _ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
 _ESCAPES |= {"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
 _ESCAPES |= {"[": "{[}", "*": "{*}"}  # After the end of a row these would be its options.
-_SOFTWARE = "condvendi-jax"
+_SOFTWARE, _WORDS = "condvendi-jax", 80  # Of a short paragraph, at most.
+_NAME = 28  # The letters of a name in a line of a column.
+_CITED = "\0"  # Where works are cited, until texts are escaped.
 _BRACKETS = "Brackets are 95% intervals for the scores that all eigenvalues would give."
 _CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
 
@@ -24,8 +28,8 @@ class Report(NamedTuple):
     r"""A result for a paper, in LaTeX. `str` gives all three parts, as one file.
 
     Attributes:
-      paragraph: n, the encoder, kernels, bandwidths, orders, methods, errors, version and seed.
-      latex: the scores with errors as a `tabular`.
+      paragraph: what was scored and how, in at most 80 words; or, if long, every choice and test.
+      latex: a table that fits a column, with a note; or, if long, that of all scores.
       bibtex: the entries that the paragraph cites.
     """
 
@@ -38,12 +42,15 @@ class Report(NamedTuple):
         return "\n\n".join([self.paragraph, self.latex, end, self.bibtex])
 
 
-def latex(result: evaluation.Evaluation | Comparison, *, encoder: str | None = None) -> Report:
-    """A paragraph on the result, its table in LaTeX, and the works to cite in BibTeX.
+def latex(
+    result: evaluation.Evaluation | Comparison, *, encoder: str | None = None, long: bool = False
+) -> Report:
+    """A paragraph on the result, its table in LaTeX (with booktabs), and the works to cite.
 
     Args:
       result: what `evaluate` or `compare` returns.
       encoder: the name of the encoder of the embeddings; the paragraph asks for it where None.
+      long: whether to write every choice, test and note, and the table of all scores.
     """
     if not isinstance(encoder, str | None):
         raise TypeError(f"encoder: expected its name, received {encoder!r}.")
@@ -53,7 +60,10 @@ def latex(result: evaluation.Evaluation | Comparison, *, encoder: str | None = N
     within = first.bandwidths["outputs"].within_prompts
     name = encoder or first.encoder_name or "[name the encoder]"
     orders = [scored.decomposition.order for scored in first.orders]
-    cited = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else [])]
+    keys = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else []), _SOFTWARE]
+    embedded = [] if within else [f"The embeddings are those of {name}."]
+    software = f"condvendi_jax {__version__} (seed {first.seed}) {_CITED}"
+    computed = f"Computed in {first.dtype} by {software}."
     errors = evaluation.error_notes(o for e in evaluations.values() for o in e.orders)
     scores = " and ".join(_scores(scored, first) for scored in first.orders)
     unbiased = evaluation.unbiased_notes(evaluations.values())
@@ -61,8 +71,8 @@ def latex(result: evaluation.Evaluation | Comparison, *, encoder: str | None = N
     estimated = any(scored.decomposition.estimation for scored in first.orders)
     sentences = [
         *([evaluation.meaning(evaluations)] if alone else result.headline()),
-        f"We scored {_data(evaluations)}: {scores}",
-        *([] if within else [f"The embeddings are those of {name}."]),
+        f"We scored {_data(evaluations)}: {scores} {_CITED}.",
+        *embedded,
         *_kernels(first),
         *(
             f"{capitalized(said.note().strip('. '))}."
@@ -76,15 +86,54 @@ def latex(result: evaluation.Evaluation | Comparison, *, encoder: str | None = N
         *([_BRACKETS] if estimated and not errors else []),
         *([] if alone else _on_models(result)),
         *(f"{m and f'{m}: '}{e.quality}." for m, e in evaluations.items() if e.quality),
-        f"The computation was in {first.dtype} by condvendi_jax {__version__} (seed {first.seed})",
+        computed,
     ]
-    sentences = list(map(escaped, sentences))
+    table = tabular(result.table() if alone else result.scores())
+    if not long:
+        bars = evaluation.bars(evaluations) if alone else result.bars
+        verdict = [] if alone or len(evaluations) == 1 else [result.verdict()]
+        optional = [*embedded, *_kernels(first), *verdict]
+        sentences = _in_words(_WORDS, _in_short(evaluations, bars), optional, computed)
+        table = _in_a_column(bars, math.nan if alone else result.level)
+    start, middle, end = " ".join(map(escaped, sentences)).split(_CITED)
+    paragraph = f"{start}\\cite{{{','.join(keys[:-1])}}}{middle}\\cite{{{_SOFTWARE}}}{end}"
     entries = _CITATIONS.read_text().strip().replace("VERSION", __version__).split("\n\n")
-    chosen = [entry for entry in entries if any(key in entry for key in (*cited, _SOFTWARE))]
-    sentences[1] += f" \\cite{{{','.join(cited)}}}."
-    sentences[-1] += f" \\cite{{{_SOFTWARE}}}."
-    table = result.table() if alone else result.scores()
-    return Report(" ".join(sentences), tabular(table), "\n\n".join(chosen))
+    chosen = [entry for entry in entries if any(key in entry for key in keys)]
+    return Report(paragraph, table, "\n\n".join(chosen))
+
+
+def _in_short(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str:
+    data = f"{span(e.n for e in evaluations.values())} outputs"
+    if given := evaluation.given_answers(evaluations):
+        prompts = span(e.distinct_prompts or 0 for e in evaluations.values())
+        data = f"{given} answers to each of {prompts} prompts"
+    if len(evaluations) > 1:
+        data += f" from each of {len(evaluations)} models"
+    return f"We scored {data}{bars.by and f' by {bars.by}'} {_CITED}: the number of {bars.what}."
+
+
+def _in_words(most: int, start: str, optional: Sequence[str], end: str) -> list[str]:
+    """The start, the optional sentences for which there are words left, and the end."""
+    kept, left = [start], most - len(f"{start} {end}".split())
+    for sentence in optional:
+        if (count := len(sentence.split())) <= left:
+            kept.append(sentence)
+            left -= count
+    return [*kept, end]
+
+
+def _in_a_column(bars: Bars, level: float) -> str:
+    """The numbers of models as a table of a column's width, explained in a note below."""
+    what = bars.by or "number" if math.isnan(bars.limit) else f"differ, of {bars.limit:g}"
+    rows = [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
+    notes = [f"{bars.axis}."]
+    if any("[" in number for _, number, _ in rows):
+        notes.append("In brackets: 95% intervals.")
+    if any(letters for *_, letters in rows):
+        notes.append(f"Models that share a letter cannot be told apart (level {level:g}, Holm).")
+    note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped(' '.join(notes))}}}"
+    table = "\\centering\\small", tabular(Table(["model", what, ""], rows)), "\\par\\smallskip"
+    return "\n".join(["\\begin{table}", *table, note, "\\end{table}"])
 
 
 def _on_models(result: Comparison) -> list[str]:
@@ -156,7 +205,9 @@ def escaped(text: str) -> str:
 
 
 def tabular(table: Table) -> str:
-    """A table of LaTeX that needs no package, the first column to the left."""
+    """A table of LaTeX that needs booktabs, its columns to the left; long names are wrapped."""
     head, *body = (" & ".join(map(escaped, row)) + r" \\" for row in (table.heading, *table.rows))
-    columns = "l" + "r" * (len(table.heading) - 1)
-    return "\n".join([f"\\begin{{tabular}}{{{columns}}}", head, "\\hline", *body, "\\end{tabular}"])
+    wide = max(len(row[0]) for row in table.rows) > _NAME
+    columns = ("p{0.45\\linewidth}" if wide else "l") + "l" * (len(table.heading) - 1)
+    rows = "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"
+    return "\n".join([f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}", *rows])

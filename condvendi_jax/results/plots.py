@@ -81,41 +81,38 @@ def _dark(colour: str) -> np.ndarray:
 
 
 def _name_lines(panel: Any, names: Sequence[str], scores: Sequence[float]) -> None:
-    """Names the lines of a panel at their ends, apart from each other; more than six by a legend.
+    """Names the first lines of a panel at their ends, in their colour; above six, by a legend.
 
     Names of lines that end together are in the order of the scores.
     """
-    labels = [shortened(_plain(name), 18) for name in names]
-    lines = panel.lines[: len(names)]
+    lines, place = panel.lines[: len(names)], panel.transData + panel.transAxes.inverted()
+    labels = [_plain(shortened(name, 18)) for name in names]
     if len(names) > LISTED:
-        how: Any = {"loc": "lower left", "bbox_to_anchor": (-0.1, 1), "ncols": 2, "frameon": False}
         order = np.argsort(-np.array(scores), kind="stable")
         shown = [lines[k] for k in order], [labels[k] for k in order]
+        how: Any = {"loc": "lower left", "bbox_to_anchor": (-0.1, 1), "ncols": 2, "frameon": False}
         panel.legend(*shown, fontsize=_SMALL, borderpad=0, **how)
         return
-    ends, place = [], panel.transData + panel.transAxes.inverted()
+    ends = []
     for line, label, score in zip(lines, labels, scores, strict=True):
-        if label and (known := np.flatnonzero(np.isfinite(line.get_ydata()))).size:
-            end = line.get_xydata()[known[-1]]
-            height = float(np.clip(place.transform(end)[1], 0, 1))
-            ends.append((round(height, 1), score, height, label, end, line.get_color()))
+        known = line.get_xydata()[np.isfinite(line.get_ydata())]
+        if label and len(known):
+            height = float(np.clip(place.transform(known[-1])[1], 0, 1))
+            ends.append((round(height, 1), score, height, label, known[-1], line.get_color()))
     least = 0.0
-    for rest, (*_, height, label, end, colour) in enumerate(sorted(ends, key=lambda e: e[:2])):
-        height = min(max(height, least), 1 - _LINE * (len(ends) - 1 - rest))
+    for below, (*_, height, label, end, colour) in enumerate(sorted(ends, key=lambda e: e[:2])):
+        height = min(max(height, least), 1 - _LINE * (len(ends) - 1 - below))
+        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5)}
+        how = {"textcoords": "axes fraction", "va": "center", "size": _SMALL, "arrowprops": arrow}
+        panel.annotate(label, end, (1.07, height), color=_dark(colour), **how)
         least = height + _LINE
-        how = {"textcoords": "axes fraction", "size": _SMALL, "color": _dark(colour)}
-        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 2}
-        arrow["relpos"] = (0, 0.5)
-        panel.annotate(label, end, (1.07, height), va="center", arrowprops=arrow, **how)
 
 
-def _clip(panel: Any, values: np.ndarray, ends: np.ndarray, axis: str = "y") -> None:
-    """Ends a logarithmic axis at the known values, and at their intervals up to twice as far."""
-    known, ends = values[np.isfinite(values)], ends[np.isfinite(ends) & (ends > 0)]
-    if known.size and known.min() > 0:
-        low = max(min(known.min(), *ends), known.min() / 2)
-        high = min(max(known.max(), *ends), 2 * known.max())
-        panel.set_ylim(low / 1.05, high * 1.05)
+def _reach(values: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
+    """The ends of an axis: of the known values, and of their intervals up to twice as far."""
+    known, ends = values[np.isfinite(values)], ends[np.isfinite(ends)]
+    low, high = min(known, default=1.0), max(known, default=2.0)
+    return max(min([low, *ends]), low / 2) / 1.05, 1.05 * min(max([high, *ends]), 2 * high)
 
 
 def forest(bars: Bars, title: str) -> Picture:
@@ -177,8 +174,8 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
         label = f"different answers, of {limit:,}"
     else:
         panel.set_yscale("log")
-        _clip(panel, drawn, np.where(saturated[..., None], math.nan, bands))
-        low, high = panel.get_ylim()
+        low, high = _reach(drawn, np.where(saturated[..., None], math.nan, bands))
+        panel.set_ylim(low, high)
         panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 300 * low else _MANY))
     ends = np.concatenate([widths[:1], np.sqrt(widths[1:] * widths[:-1]), widths[-1:]])
     for k in np.flatnonzero(np.all(saturated, axis=0)):  # Up to half way to the next ones.
@@ -203,12 +200,6 @@ def _caption(profile: Any, saturated: np.ndarray) -> str:
         bands = f"Without bands: {profile.reason}."
     grey = " Grey: all models are at a limit." if np.all(saturated, axis=0).any() else ""
     return f"{bands} Dashed: the chosen bandwidth.{grey}"
-
-
-def _most(values: np.ndarray, ends: np.ndarray) -> float:
-    """The end of an axis: of the known values, and of their intervals up to twice as far."""
-    known, ends = values[np.isfinite(values)], ends[np.isfinite(ends)]
-    return float(min(max([1.5, *known, *ends]), 2 * max(known, default=1.5)))
 
 
 def of_plan(plan: Any, title: str) -> Picture:
@@ -244,7 +235,7 @@ def of_looks(looks: Any) -> Picture:
     caption = "Bars and band: 95% intervals, over other answers to these prompts. "
     picture, panel = started(title, caption + "Dashed: only scores below can raise an alarm.")
     step, score, *bars = np.transpose([[x.step, x.score, x.low, x.high] for x in looks.looks])
-    end = _most(np.array([baseline, *score]), np.array([*ends, *bars[1]]))
+    end = _reach(np.array([baseline, *score]), np.array([*ends, *bars[1]]))[1]
     panel.axhspan(ends[0], min(ends[1], 2 * end), color=_SHADE, linewidth=0, zorder=0)
     panel.axhline(baseline, color=_GREY, linewidth=0.9, zorder=0)
     panel.axhline(looks.bound, color=_GREY, linewidth=0.9, dashes=(4, 3), zorder=0)
@@ -256,7 +247,7 @@ def of_looks(looks: Any) -> Picture:
         panel.plot(first.step, first.score, "X", color=_COLOURS[3], markersize=8)
         how = {"size": _SMALL, "color": _dark(_COLOURS[3]), "textcoords": "offset points"}
         panel.annotate("alarm", (first.step, first.score), (6, 4), **how)
-    panel.set(xlabel="step", ylabel="Conditional-RKE (effective number)", ylim=(1, 1.05 * end))
+    panel.set(xlabel="step", ylabel="Conditional-RKE (effective number)", ylim=(1, end))
     return picture
 
 

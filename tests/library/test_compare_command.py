@@ -242,7 +242,7 @@ def test_refusals_are_said_and_without_them_another_model_leads(run_command, tmp
     assert read["advice"] == found.as_dict()["advice"]
     cv.report.html(found, "t.html")
     assert str(advice) in html.unescape(pathlib.Path("t.html").read_text())
-    assert ranked in cv.report.latex(found).paragraph
+    assert ranked in cv.report.latex(found, long=True).paragraph
     assert scored["advice"] == alone.as_dict()["advice"]
 
 

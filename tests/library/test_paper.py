@@ -1,6 +1,8 @@
 """What a result says of itself for a paper: the paragraph, the table in LaTeX, the citations."""
 
 import re
+import shutil
+import subprocess
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ from oracles import draw_pairs
 
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__
+from condvendi_jax.results import evaluation as evaluations
 
 N = 40
 OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
@@ -42,11 +45,11 @@ def typeset(source):
 
 def cells(table):
     """The rows of a `tabular`, as printed."""
-    begin, *lines, end = table.split("\n")
-    assert end == "\\end{tabular}"
-    lines.remove("\\hline")
+    begin, columns, table = table[table.index("\\begin{tabular}") :].split("@{}", 2)
+    rules, lines = ("\\toprule", "\\midrule", "\\bottomrule"), table.split("\n")[1:]
+    lines = [line for line in lines[: lines.index("\\end{tabular}")] if line not in rules]
     rows = [re.split(r"(?<!\\) & ", line.removesuffix(" \\\\")) for line in lines]
-    assert {len(row) for row in rows} == {len(begin.partition("{tabular}")[2]) - 2}
+    assert {len(row) for row in rows} == {len(columns)} and begin == "\\begin{tabular}{"
     # A row that began with one of these would be an option of the row before it.
     assert not any(line[0] in "[*" for line in lines)
     return [[typeset(cell) for cell in row] for row in rows]
@@ -62,7 +65,7 @@ def prose(paragraph):
 def test_hostile_names_are_printed_as_they_are():
     models = {name: (1 + index) * OUTPUTS for index, name in enumerate(HOSTILE)}
     found = cv.compare(models, FEW, **KERNELS, orders=[2])
-    report = cv.report.latex(found, encoder="clip_vit & co")
+    report = cv.report.latex(found, encoder="clip_vit & co", long=True)
     heading, *rows = cells(report.latex)
     names = ["model", "n", "to one prompt", "RKE", "Conditional-RKE", "Information-RKE"]
     assert [name for name in heading if name not in ("plug-in", "alike")] == names
@@ -81,7 +84,7 @@ def test_hostile_names_are_printed_as_they_are():
 
 def test_the_paragraph_says_what_was_chosen():
     found = cv.evaluate(OUTPUTS, FEW, rule="median", prompt_kernel=cv.Cosine(), seed=3)
-    words, keys = prose(cv.report.latex(found).paragraph)
+    words, keys = prose(cv.report.latex(found, long=True).paragraph)
     width = found.bandwidths["outputs"].bandwidth
     for part in (
         "40 pairs of outputs and prompts (10 distinct prompts): RKE, Conditional-RKE, "
@@ -103,17 +106,17 @@ def test_outputs_alone_of_one_model_without_errors():
     """Weighted and truncated; order 1 needs no citation of the paper on order 2."""
     options = {"output_kernel": cv.Gaussian(0.7), "orders": [1], "errors": False}
     found = cv.compare({"a": OUTPUTS}, **options, truncation=5, weights=np.arange(1.0, N + 1))
-    report = cv.report.latex(found, encoder="x")
+    report = cv.report.latex(found, encoder="x", long=True)
     words, keys = prose(report.paragraph)
     start = (
         "Different outputs: about 4.8, by Vendi, t = 5. We scored 40 weighted outputs of a: Vendi "
     )
     assert words.startswith(f"{start}(order 1, from all eigen")
     assert "of which the largest 5 are kept" in words
-    assert "Standard errors were not computed. The computation" in words
+    assert "Standard errors were not computed. Computed in" in words
     assert keys == ["jalali2026conditional", "condvendi-jax"]
     assert cells(report.latex)[0] == ["model", "n", "Vendi, t = 5"]
-    plain = cv.report.latex(cv.evaluate(OUTPUTS, **options))
+    plain = cv.report.latex(cv.evaluate(OUTPUTS, **options), long=True)
     assert cells(plain.latex)[1][0] == "1 (Vendi)"
     assert ". We scored 40 outputs: Vendi" in prose(plain.paragraph)[0]
 
@@ -122,7 +125,7 @@ def test_models_of_different_numbers_are_named_with_theirs():
     models = {"a": OUTPUTS, "b": OUTPUTS[:30]}
     own = {"a": FEW, "b": FEW[:30]}
     found = cv.compare(models, own, one_population=True, **KERNELS, **QUIET)
-    words, _ = prose(cv.report.latex(found).paragraph)
+    words, _ = prose(cv.report.latex(found, long=True).paragraph)
     numbers = ["40 pairs of outputs and prompts (10 distinct prompts) of a"]
     numbers += ["30 pairs of outputs and prompts (8 distinct prompts) of b"]
     assert f"We scored {', '.join(numbers)}: RKE" in words
@@ -133,7 +136,7 @@ def test_models_of_different_numbers_are_named_with_theirs():
 def test_intervals_of_estimates_are_explained():
     method = cv.MatrixFree(jax.random.key(0))
     options = {"output_kernel": cv.Gaussian(0.7), "orders": [1], "errors": False}
-    report = cv.report.latex(cv.evaluate(OUTPUTS, **options, method=method))
+    report = cv.report.latex(cv.evaluate(OUTPUTS, **options, method=method), long=True)
     words, _ = prose(report.paragraph)
     assert "from the method matrix-free, estimated)" in words
     assert "Brackets are 95% intervals" in words
@@ -169,7 +172,10 @@ def test_citations_are_those_of_the_project(pytestconfig):
 def test_scores_of_the_paper_are_sums_over_all_pairs_of_rows():
     for unbiased, words in ((True, "all pairs of different rows"), (False, "all pairs of rows")):
         found = cv.evaluate(OUTPUTS, FEW, **KERNELS, **QUIET, unbiased=unbiased)
-        assert f"order 2, from sums over {words})" in prose(cv.report.latex(found).paragraph)[0]
+        assert (
+            f"order 2, from sums over {words})"
+            in prose(cv.report.latex(found, long=True).paragraph)[0]
+        )
 
 
 @pytest.mark.slow
@@ -178,8 +184,51 @@ def test_the_command_writes_it(tmp_path, monkeypatch, capsys):
     for name, array in {"x": OUTPUTS, "y": 2 * OUTPUTS, "t": FEW}.items():
         np.save(f"{name}.npy", array)
     options = ["--prompts=t.npy", "--order=2", "--output_bandwidth=0.7", "--prompt_bandwidth=0.1"]
-    __main__.main(["", "compare", "x_&=x.npy", "y.npy", *options, "--latex=paper.tex"])
-    models = {"x_&": OUTPUTS, "y": 2 * OUTPUTS}
-    report = cv.report.latex(cv.compare(models, FEW, **KERNELS, orders=[2]))
-    assert (tmp_path / "paper.tex").read_text().startswith(report.paragraph.partition("The emb")[0])
-    assert report.latex in (tmp_path / "paper.tex").read_text()
+    targets = "--latex=paper.tex", "--latex_details=long.tex"
+    __main__.main(["", "compare", "x_&=x.npy", "y.npy", *options, *targets])
+    found = cv.compare({"x_&": OUTPUTS, "y": 2 * OUTPUTS}, FEW, **KERNELS, orders=[2])
+    for name, long in {"paper.tex": False, "long.tex": True}.items():
+        report, written = cv.report.latex(found, long=long), (tmp_path / name).read_text()
+        assert written.startswith(report.paragraph.partition("The emb")[0])
+        assert report.latex in written
+
+
+ANSWERS = (OUTPUTS, np.repeat(np.arange(8), 5))
+LONG = {f"{name}, a model with a long name": (1 + k) * OUTPUTS for k, name in enumerate("abcdefg")}
+LAYOUTS = {
+    "answers": lambda: cv.compare({"a": OUTPUTS, "b": 3 * OUTPUTS}, ANSWERS[1], orders=[2]),
+    "near prompts": lambda: cv.compare({"a": OUTPUTS, "b": 3 * OUTPUTS}, PROMPTS),
+    "outputs": lambda: cv.compare({"a": OUTPUTS, "b": OUTPUTS[:30]}, rule="median"),
+    "one model": lambda: cv.evaluate(*ANSWERS),
+    "order 1": lambda: cv.evaluate(OUTPUTS, orders=[1], errors=False),
+    "long names": lambda: cv.compare(LONG, ANSWERS[1], orders=[2]),
+    "hostile names": lambda: cv.compare(dict.fromkeys(HOSTILE, OUTPUTS), ANSWERS[1], orders=[2]),
+    "saturated": lambda: cv.compare(
+        {"a": OUTPUTS, "b": OUTPUTS + 1}, ANSWERS[1], output_kernel=cv.Gaussian(0.07), orders=[2]
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_short_report_has_80_words_and_the_numbers_of_the_figure(layout, tmp_path):
+    found = LAYOUTS[layout]()
+    report = cv.report.latex(found)
+    assert len(report.paragraph.split()) <= 80 and report.paragraph.count("\\cite{") == 2
+    bars = (
+        evaluations.bars({"": found}) if isinstance(found, cv.inference.Evaluation) else found.bars
+    )
+    (_, number, _), *rows = cells(report.latex)
+    assert number == (f"differ, of {bars.limit:g}" if bars.limit == 5 else bars.by or "number")
+    assert rows == [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
+    assert ("share a letter" in report.latex) == any(bar.letters for bar in bars.models)
+    assert not any(bar.letters for bar in bars.models) or layout != "saturated"
+    if shutil.which("pdflatex") is None:
+        return
+    head = "\\documentclass{article}\\usepackage{booktabs}\\usepackage[textwidth=3.3in]{geometry}"
+    body = (
+        f"{head}\\begin{{document}}\\sloppy {report.paragraph}\n\n{report.latex}\\end{{document}}"
+    )
+    (tmp_path / "paper.tex").write_text(body)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]

@@ -364,7 +364,7 @@ def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
     assert found.profile.pair("0", "2").signs.tolist() == alone.pair("0", "2").signs.tolist()
     (lead,) = alone.leads()
     heading = "Conditional-RKE over the bandwidths of outputs and prompts, outputs from 0.1 to 6.4"
-    for text in (found.details(), cv.report.latex(found).paragraph):
+    for text in (found.details(), cv.report.latex(found, long=True).paragraph):
         assert heading in text and lead in text
     assert found.as_dict()["profile"]["pairs"][0]["signs"] == alone.pairs[0].signs.tolist()
     cosine = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Gaussian(0.6)}

@@ -217,7 +217,7 @@ def test_table_text_and_data_show_the_good_and_different_outputs(compared):
     number = compared.qualities["a"].number
     assert data["quality"]["a"]["number"]["low"] == number.ends[0] < number.value
     assert [line for line in compared.lines() if line["score"] == "quality"][0]["order"] == 0
-    assert "good and different" in str(cv.report.latex(compared))
+    assert "good and different" in str(cv.report.latex(compared, long=True))
     assert f"a: {compared.qualities['a']}" in compared.details()
 
 

@@ -168,7 +168,7 @@ def test_a_comparison_of_four_models_ranks_them():
     low, high = ranking.intervals["9"]
     assert ranking.winner[0] < low and ranking.winner[1] == pytest.approx(high)
     assert ranking.ranks() in str(result) and ranking.ranks() in result.details()
-    assert escaped(ranking.ranks()) in cv.report.latex(result).paragraph
+    assert escaped(ranking.ranks()) in cv.report.latex(result, long=True).paragraph
     entry = json.loads(json.dumps(files.jsonable(result.as_dict()), allow_nan=False))["rankings"][1]
     assert entry["rank_sets"]["2"] == [4, 4] and entry["best"] == ranking.best
     assert entry["winner"] == pytest.approx(ranking.winner)

@@ -131,7 +131,7 @@ def test_equal_scores_are_not_tested():
         assert ranking.saturated == "equal"
         _nothing_is_tested(ranking)
     words = "ifferences are not tested: all values are equal up to rounding"
-    assert words in found.details() and words in cv.report.latex(found).paragraph
+    assert words in found.details() and words in cv.report.latex(found, long=True).paragraph
 
 
 def test_models_of_the_same_outputs_are_called_identical():
@@ -270,7 +270,9 @@ def test_saturated_models_are_neither_ranked_nor_tested_anywhere(numbers):
     }
     assert apart == {name for name in models if ideas[name] == 8}
     ranking, text = found.ranking("conditional", 2), str(found)
-    table = [line for line in cv.report.latex(found).latex.splitlines() if "&" in line][1:]
+    table = [line for line in cv.report.latex(found, long=True).latex.splitlines() if "&" in line][
+        1:
+    ]
     cells = {line[0]: line.split(" & ")[3] for line in table}
     for name in models:
         assert (name in apart) == cells[name].startswith("more than") != ("{[}" in cells[name])

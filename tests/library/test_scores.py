@@ -202,7 +202,7 @@ def test_a_kernel_of_your_own_is_reported_by_its_name_and_bandwidth():
     assert width == 1 / 3
     assert words.startswith("given: Warped(bandwidth=0.333333, warp=<function Warped.<lambda>>, ")
     assert "prompts: bandwidth 0.3333, given: Warped(bandwidth=0.333333, " in str(result)
-    paragraph = cv.report.latex(result).paragraph
+    paragraph = cv.report.latex(result, long=True).paragraph
     assert "The kernel of the prompts is Warped(bandwidth=0.333333, " in paragraph
     many = Warped(1.0, name="many words\n" * 20)
     pairs = cv.Pairs(OUTPUTS, PROMPTS, output_kernel=many, prompt_kernel=cv.Gaussian(0.5))
