@@ -293,7 +293,7 @@ def test_outputs_alone_and_one_output_a_prompt(prompts):
     own = None if prompts is None else prompts[::K]
     page = Parsed(page_of(cv.compare(models, own, **kernels, orders=[2])))
     assert ("p1" in page.ids()) == (prompts is not None)
-    words = "contribution" if prompts is not None else "similarity"
+    words = "adds to the score" if prompts is not None else "count as the same"
     assert words in page.inside["prompts"]
 
 
