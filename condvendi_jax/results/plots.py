@@ -27,6 +27,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _DOTS = 120  # An inch of a picture, in a notebook.
 _SHADE, _GREY = "0.9", "0.4"
+_BESIDE = ("axes fraction", "data")  # The coordinates of a text beside a panel.
 _SMALL, _LINE = 7, 0.085  # The size of texts in points, and of a line of them in a panel.
 # The ticks of a logarithmic axis of many decades, and of one at most.
 _FEW, _MANY = (1,), (1, 2, 5)
@@ -44,16 +45,18 @@ class Picture(Figure):
         return stream.getvalue(), {"width": width, "height": height}
 
 
-def started(title: str, caption: str, *, height: float = 2.6) -> tuple[Picture, Any]:
-    """A picture as wide as a column, and its one panel.
+def started(title: str, caption: str = "", *, height: float = 2.3) -> tuple[Picture, Any]:
+    """A picture as wide as a column with one panel, of this height without title and caption.
 
-    The title is the finding; the caption has at most two lines.
+    The title is the finding; each paragraph of the caption has at most two lines.
     """
-    picture = Picture(figsize=(COLUMN, height), layout="constrained")
-    left: Any = {"x": 0.02, "ha": "left"}
-    picture.suptitle(textwrap.fill(_plain(title), 50), fontsize=8, **left)
-    lines = textwrap.wrap(_plain(caption), 64, max_lines=2, placeholder=" ...")
-    picture.supxlabel("\n".join(lines), fontsize=_SMALL, color=_GREY, **left)
+    above, below = textwrap.wrap(_plain(title), 50), []
+    for words in _plain(caption).splitlines():
+        below += textwrap.wrap(words, 64, max_lines=2, placeholder=" ...")
+    height += 0.14 * len([*above, *below])
+    picture, left = Picture(figsize=(COLUMN, height), layout="constrained"), {"x": 0.02}
+    picture.suptitle("\n".join(above), fontsize=8, ha="left", **left)
+    picture.supxlabel("\n".join(below), fontsize=_SMALL, color=_GREY, ha="left", **left)
     panel = picture.subplots()
     panel.tick_params(labelsize=_SMALL)
     panel.xaxis.label.set_fontsize(_SMALL)
@@ -110,7 +113,7 @@ def _name_lines(panel: Any, names: Sequence[str], scores: Sequence[float]) -> No
 
 def _reach(values: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
     """The ends of an axis: of the known values, and of their intervals up to twice as far."""
-    known, ends = values[np.isfinite(values)], ends[np.isfinite(ends)]
+    known, ends = values[np.isfinite(values) & (values > 0)], ends[np.isfinite(ends)]
     low, high = min(known, default=1.0), max(known, default=2.0)
     return max(min([low, *ends]), low / 2) / 1.05, 1.05 * min(max([high, *ends]), 2 * high)
 
@@ -118,10 +121,10 @@ def _reach(values: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
 def forest(bars: Bars, title: str) -> Picture:
     """A point with its interval for each model, and its number and letters beside it."""
     models, end, ink = bars.models, bars.end, "0.15"
-    caption = "Lines: 95% intervals."
+    caption = f"{bars.axis}.\nLines: 95% intervals."
     if any(bar.letters for bar in models):
-        caption += " Models that share a letter cannot be told apart."
-    picture, panel = started(title, caption, height=0.23 * len(models) + 0.9)
+        caption += " A shared letter: not told apart."
+    picture, panel = started(title, caption, height=0.23 * len(models) + 0.4)
     for place, bar in enumerate(models):
         ends = np.clip([bar.low, bar.high], 1, end)
         panel.plot(ends, [place, place], "-" if bar.known else ":", color=ink, linewidth=1.2)
@@ -129,8 +132,8 @@ def forest(bars: Bars, title: str) -> Picture:
             panel.plot(end, place, ">", color=ink, markersize=4, clip_on=False)
         elif bar.known:
             panel.plot(bar.value, place, "o", color=_COLOURS[0], markersize=4, clip_on=False)
-        beside: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "size": _SMALL}
-        panel.annotate(f"{bar}  {bar.letters}".rstrip(), (1.04, place), **beside)
+        words = f"{bar}  {bar.letters}".rstrip()
+        panel.annotate(words, (1.04, place), xycoords=_BESIDE, va="center", size=_SMALL)
     names = [shortened(_plain(bar.model), 24) for bar in models]
     panel.set_yticks(range(len(models)), names if any(names) else [""] * len(names))
     panel.set(ylim=(len(models) - 0.5, -0.5), xlim=(1, end), xticks=bars.ticks)
@@ -139,7 +142,6 @@ def forest(bars: Bars, title: str) -> Picture:
     panel.tick_params(axis="y", length=0)
     panel.grid(visible=False, axis="y")
     panel.spines["left"].set_visible(False)
-    panel.set_xlabel(bars.axis, loc="left")
     return picture
 
 
@@ -156,7 +158,7 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
     if name == profile.main and profile.pairs and profile.reason is None:
         title = re.split(": it is|[.:] ", profile.leader())[0].removesuffix(".")
     rows = math.ceil(len(profile.models) / 2) if len(profile.models) > LISTED else 0
-    picture, panel = started(title, _caption(profile, saturated), height=2.6 + 0.15 * rows)
+    picture, panel = started(title, _caption(profile, saturated), height=2.3 + 0.15 * rows)
     limit = profile.answers if name == "conditional" else 1
     if limit > 1:  # One over the similarity of two draws of so many answers.
         values, bands = (1 / (1 / limit + (1 - 1 / limit) / x) for x in (values, bands))
@@ -241,8 +243,7 @@ def of_looks(looks: Any) -> Picture:
     panel.axhline(looks.bound, color=_GREY, linewidth=0.9, dashes=(4, 3), zorder=0)
     panel.vlines(step, bars[0], np.minimum(bars[1], 2 * end), color=_COLOURS[0], linewidth=0.9)
     panel.plot(step, score, "o-", color=_COLOURS[0], linewidth=0.9, markersize=3)
-    how: Any = {"size": _SMALL, "xycoords": ("axes fraction", "data"), "va": "center"}
-    panel.annotate("baseline", (1.02, baseline), **how)
+    panel.annotate("baseline", (1.02, baseline), xycoords=_BESIDE, va="center", size=_SMALL)
     if first is not None:
         panel.plot(first.step, first.score, "X", color=_COLOURS[3], markersize=8)
         how = {"size": _SMALL, "color": _dark(_COLOURS[3]), "textcoords": "offset points"}
@@ -275,7 +276,7 @@ def of_parts(values: Mapping[str, float], score: str, few: int = 3) -> Picture:
     least, most = (shortened(shown[k][1], 20) for k in (0, -1))
     title = capitalized(f"{most} adds most to {score}, {least} least")
     caption = f"Of {len(ordered):,}, those at both ends; below 0 are redundant ones."
-    picture, panel = started(title, caption, height=0.9 + 0.2 * len(shown))
+    picture, panel = started(title, caption, height=0.5 + 0.2 * len(shown))
     for place, (amount, name) in enumerate(shown):  # Names stand where there is no bar.
         side, colour = ("right", _COLOURS[0]) if amount > 0 else ("left", _COLOURS[1])
         panel.barh(place, amount, color=colour, height=0.7)
@@ -296,7 +297,7 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
     """
     caption = f"Lines: 95% intervals; n = {span(n)}; seed {first.seed}. "
     caption += chosen_kernels(first.bandwidths)
-    picture, plane = started("Filled: no other model is better in both", caption, height=3.0)
+    picture, plane = started("Filled: no other model is better in both", caption, height=2.6)
     best = undominated(models)
     for index, (model, rated) in enumerate(models.items()):
         colour, marker = look(index)["color"], look(index)["marker"]
