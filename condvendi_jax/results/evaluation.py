@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -10,8 +11,8 @@ from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate, Quality
-from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence
-from condvendi_jax.statistics.reasons import SPLIT
+from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence, notes_of
+from condvendi_jax.statistics.reasons import SPLIT, in_words
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]
@@ -60,12 +61,11 @@ class ErrorsBy(NamedTuple):
         return self.method == "influences" and self.reason is not None
 
     def __str__(self) -> str:
-        if self.method == "influences":
-            units = "prompts" if self.units == "rows of one prompt" else self.units
-            words, why = f"from the influences of {self.groups:,} {units}", ", but withheld: "
-        else:
-            words, why = f"from deletions of {self.groups} groups of {self.units}", ", because "
-        return words if self.reason is None else words + why + self.reason
+        units = in_words(self.units)
+        if self.method == "deletions":
+            return f"from leaving out {self.groups} groups of {units}"
+        words = f"from the influences of {self.groups:,} {units}"
+        return words if self.reason is None else f"{words}, but withheld: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +211,7 @@ class Evaluation(Result):
       quality: how many outputs are good, and good and different; None without quality.
       failed: why optional parts, such as 'quality', could not be computed, by name.
       read: which outputs and prompts these are, and what was cut from them; '' of arrays.
+      noun: what texts call the outputs: 'answers' if they are texts, 'pictures', or 'outputs'.
     """
 
     n: int
@@ -228,6 +229,7 @@ class Evaluation(Result):
     quality: Quality | None = None
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read: str = ""
+    noun: str = "outputs"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -293,13 +295,13 @@ class Evaluation(Result):
         notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
         notes += [*unbiased_notes([self]), *self._fixed_prompts()]
         prompts = self.distinct_prompts
-        what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
+        what = self.noun + " to each prompt" * bool(prompts and 1 < prompts < self.n)
         for scored in self.orders:
             if scored.slope is not None:
                 slopes = [f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names]
                 words = f"the last doubling of the {what} changed {', '.join(slopes)}"
                 notes.append(f"order {scored.name}: {words}")
-        notes += [self.one_prompt.note()] if self.one_prompt and self.one_prompt.note() else []
+        notes += notes_of({"": self.one_prompt}, self.noun) if self.one_prompt else []
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
         if estimated := {o.decomposition.method for o in self.orders if o.decomposition.estimation}:
@@ -327,23 +329,23 @@ class Evaluation(Result):
             fixed = scored.population and scored.population.fixed_error
             if fixed and self.unbiased and scored.saturated.get("conditional") != "largest":
                 error = f"the standard error of conditional is {fixed:.2g}"
-                return [f"order 2: over other answers to these prompts alone, {error}"]
+                return [f"order 2: over other {self.noun} to these prompts alone, {error}"]
         return []
 
     def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []
-        lines += [chosen_kernels(self.bandwidths), *about_rows([self])]
+        lines += [chosen_kernels(self.bandwidths, self.noun), *about_rows([self])]
         if any(scored.errors_by for scored in self.orders):
             lines.append(INTERVALS)
         if self.unbiased and any(scored.population for scored in self.orders):
-            lines.append(f"Order 2: {UNBIASED}; plug-in: of those given, the papers' score")
+            lines.append(f"Order 2: {UNBIASED}; plug-in: of these {self.noun}, the papers' score")
         return [*lines, *not_computed(self.failed), *read_lines(self.read), MORE]
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
-        title = f"{self.n:,} {'pairs' if self.paired else 'outputs'}, {self.dtype}"
+        title = f"{self.n:,} {'pairs' if self.paired else self.noun}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
 
 
@@ -358,8 +360,8 @@ def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
         return ["Without prompts: part of this diversity may be that of the prompts"]
     lines = []
     if any(one.curve for result in evaluations if (one := result.one_prompt)):
-        similar = "conditional and information: of similar prompts, by the bandwidth of prompts"
-        lines.append(f"At most: with 95% confidence; {similar}")
+        words = "conditional and information compare similar prompts, too"
+        lines.append(f"At most: with 95% confidence; {words}")
     if any(result.weighted for result in evaluations):
         words = "where they are not integers, prompts count by them, not each once"
         lines.append(f"Weights: given; {words}")
@@ -381,11 +383,15 @@ def warning_lines(advice: Sequence[Advice]) -> list[str]:
     return [f"WARNING: {item}" for item in advice if item.code != "outputs different"]
 
 
-def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
+def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth], noun: str = "outputs") -> str:
     """What was chosen for outputs and prompts, and why, in a line."""
     kinds = {name: "" if h.bandwidth is None else "bandwidth " for name, h in bandwidths.items()}
     kernels = [f"{name}: {kinds[name]}{chosen}" for name, chosen in bandwidths.items()]
-    return tables.capitalized("; ".join(kernels))
+    same = f"only {noun} to the same prompt are compared"
+    words = re.sub(
+        "prompts: equal or different(, because prompts repeat)?", same, "; ".join(kernels)
+    )
+    return tables.capitalized(re.sub("^outputs", noun, words))
 
 
 def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
@@ -404,7 +410,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     known = {model: one for model, result in evaluations.items() if (one := result.one_prompt)}
     given = all(result.answers for result in evaluations.values())
     if known and (not given or any(one.left_out for one in known.values())):
-        return in_a_sentence(known)
+        return in_a_sentence(known, first.noun)
     name = "conditional" if first.paired else "vendi"
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     given, values = given_answers(evaluations), {}
@@ -416,12 +422,12 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
             values[model] = order.given.value
         elif not math.isfinite(values[model]):
             values[model] = order.estimate(name, unbiased=False).value
-    things = "outputs" if name == "vendi" else "pairs of output and prompt"
+    things = first.noun if name == "vendi" or given else "pairs of output and prompt"
     if given:
-        start, verb, things = f"of {given} answers to a prompt, about", " differ", "answers"
+        start, verb = f"of {given} {things} to a prompt, about", " differ"
     else:
         prompts = " for similar prompts" if name == "conditional" else ""
-        start, verb = f"different outputs{prompts}: about", ""
+        start, verb = f"different {first.noun}{prompts}: about", ""
     decomposition = first.orders[place].decomposition
     title = score_name(name, decomposition.order, decomposition.truncation)
     ordered = sorted(values.items(), key=lambda item: -math.inf if item[0] in apart else -item[1])
@@ -451,17 +457,18 @@ def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
     if not scores:
         return []
     prompts = [0 if p.answers.kind is None else int(p.answers.kind.max()) + 1 for p in scores]
-    whose, sample = "for any number of outputs", "outputs"
+    noun = next(iter(evaluations)).noun
+    whose, sample = f"for any number of {noun}", noun
     if min(prompts):
-        whose = f"for {min(prompts):,} prompts with any number of answers to each"
-        sample = "prompts and their answers"
+        whose = f"for {min(prompts):,} prompts with any number of {noun} to each"
+        sample = f"prompts and their {noun}"
     notes = [f"order 2: unbiased, {whose}; plug-in: the papers' score, which grows with n"]
     if any(p.intervals is not None for p in scores):
         notes.append(f"order 2: [low, high] is over other {sample}")
     if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
-        notes.append("each prompt counts once, whatever its number of answers")
+        notes.append(f"each prompt counts once, whatever its number of {noun}")
     if left_out := max(p.answers.left_out for p in scores):
-        notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
+        notes.append(f"order 2 leaves out {left_out:,} prompts that were asked once")
     if scores[0].labels is not None:
         words = "errors of Conditional-RKE are over other prompts and other labels"
         notes.append(f"{words}; RKE and Information-RKE have none: {SPLIT}")
