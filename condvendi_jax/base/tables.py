@@ -46,8 +46,8 @@ def with_interval(value: float, ends: Sequence[float] | None) -> str:
 
 
 def up_to(value: float, n: int) -> str:
-    """A value, or 'above 8' where it is larger than the n rows that it comes from can show."""
-    return f"above {n:,}" if value > 1.0001 * n else f"{value:.4g}"
+    """A value, or '> 8' where it is larger than the n rows that it comes from can show."""
+    return f"> {n:,}" if value > 1.0001 * n else f"{value:.4g}"
 
 
 def rough(value: float) -> str:

@@ -133,8 +133,9 @@ def imported(spec: str, named: Mapping[str, Any] | None = None) -> Any:
         return functools.partial(NamedEncoder, spec, **named)
     if not all(spec.partition(":")):
         model = next((m for key, m in _MODELS.items() if key in spec.lower()), f"st:{spec}")
-        names = f", or by name ({', '.join(PREFIXES)}), such as {model}" * (named is not None)
-        raise ValueError(f"{spec!r}: expected package.module:attribute{names}.")
+        names = "open_clip:ARCH/PRETRAINED, timm:NAME or st:NAME"
+        names = f"{names}, such as {model}, or " * (named is not None)
+        raise ValueError(f"{spec!r}: expected {names}package.module:attribute.")
     if not {"", os.getcwd()} & {*sys.path}:
         sys.path.append(os.getcwd())  # An installed command does not look there, `python -m` does.
     try:

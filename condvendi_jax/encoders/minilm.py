@@ -85,6 +85,8 @@ class MiniLMEncoder:
     language = "English"
     #: From pairs that people called the same or different (docs/studies/same_answers.md).
     bandwidth = 0.5
+    #: What this counts that people may not.
+    rewording = " (a rewording counts as about a third of an answer)"
 
     def __init__(
         self,

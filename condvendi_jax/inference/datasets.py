@@ -19,6 +19,7 @@ from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, limits, pictures
+from condvendi_jax.inference import saturation
 from condvendi_jax.records import answers, cleaning, matching
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
@@ -82,7 +83,7 @@ class Dataset:
             prompts = asked[name] if _are_texts(asked[name]) else [None] * len(said)
             without = cleaning.cleaned(said, [*prompts])
             cut.update(without.cut)
-            if clean and without.cut:
+            if clean:  # Blanks around texts go, too.
                 outputs[name] = without.texts
             labels = range(len(said)) if asked[name] is None else map(str, asked[name])
             lines = answers.doubts(outputs[name], [*labels])
@@ -108,6 +109,11 @@ class Dataset:
         """The shares of scripts in the texts of each model, under an encoder of one language."""
         known = hasattr(self.encoder and self.encoder.encoder, "language")
         return {name: limits.scripts(texts) for name, texts in self.texts.items() if known}
+
+    @property
+    def noun(self) -> str:
+        """What texts call the outputs: see `Evaluation.noun`."""
+        return "answers" if self.texts else "pictures" if "outputs" in self.embed else "outputs"
 
     @property
     def prompt_texts(self) -> Any:
@@ -149,6 +155,7 @@ class Dataset:
         by_rule = options["output_kernel"] is None and options["rule"] == AUTO
         if by_rule and self.encoder and self.encoder.bandwidth is not None:
             words = f"fits people's judgements with {self.encoder.name}"
+            words += getattr(self.encoder.encoder, "rewording", "")
             options["output_kernel"] = RuledBandwidth(float(self.encoder.bandwidth), words)
         if [*self.outputs] == [""]:  # One model may lie on several devices.
             return {"": Pairs(rows["outputs"][""], rows["prompts"], **options)}
@@ -196,6 +203,9 @@ def advised(
     if dataset is None:
         return evaluation
     advice = evaluation.advice
+    if dataset.noun != evaluation.noun:  # The same in its own word.
+        evaluation = dataclasses.replace(evaluation, noun=dataset.noun)
+        advice = saturation.advice(evaluation, pairs.supported())
     if texts := dataset.texts.get(name):
         kinds = pairs.prompt_kinds[1].tolist() if pairs.paired else [0] * len(texts)
         lines = answers.doubts(texts, kinds) if pairs.paired else []

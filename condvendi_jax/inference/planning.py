@@ -103,7 +103,7 @@ def plan(
     reached = [size for size in sizes if (size.power or 0) >= power]
     best = min(reached, key=lambda size: size.cost, default=min(sizes, key=lambda size: size.ratio))
     first = pilot.first if isinstance(pilot, Comparison) else pilot
-    settings = f"{chosen_kernels(first.bandwidths)}; seed {first.seed}"
+    settings = f"{chosen_kernels(first.bandwidths, first.noun)}; seed {first.seed}"
     of_test, needed = (ratio, power, level, pairs, budget), None
     if ratio is not None and best in reached:
         needed = spread.needed_range(best.answers, power, spread.effect(ratio), level)

@@ -108,16 +108,14 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
       limits: whether their outputs, or pairs, are at a limit, `[2, m]` each.
     """
     smaller = values <= values[::-1]
-    counted = {"vendi": "outputs", "conditional": "pairs of output and prompt"}
-    different = f"{counted.get(score, 'outputs or pairs')} of {{}} count as different"
     reasons: list[Reason | None] = [None] * values.shape[1]
     for at_limit, decides, words in (
-        (limits.smallest, smaller[::-1], "outputs of {} count as the same"),
-        (limits.largest, smaller | (score == "information"), different),
+        (limits.smallest, smaller[::-1], "the same"),
+        (limits.largest, smaller | (score == "information"), "different"),
     ):
         for k in np.flatnonzero((at_limit & decides).any(axis=0)).tolist():
             whose = "both" if at_limit[:, k].all() else models[int(at_limit[:, k].argmax())]
-            reasons[k] = Saturated(f"nearly all {words.format(whose)}")
+            reasons[k] = Saturated(f"nearly every output of {whose} counts as {words}")
     return reasons
 
 
@@ -125,23 +123,23 @@ _FINDINGS = {
     "alike": "nearly all {0} count as the same",
     "apart": "nearly all {0} count as different",
     "cut": "all kept eigenvalues of the {0} are nearly equal",
-    "different": "nearly all answers to a prompt count as different",
+    "different": "nearly all {0} to a prompt count as different",
     "blended": "different {0} count as alike",
 }
 _REMEDIES = {
     "outputs alike": "If they differ, use {narrower}",
-    "outputs apart": "These scores count outputs, and grow with n. If some agree, use {wider}",
+    "outputs apart": "These scores count {noun}, and grow with n. If some agree, use {wider}",
     "outputs cut": "These scores count eigenvalues. Keep more of them, or use {wider}",
-    "outputs different": "They cannot show how many more there are. Take more answers to each "
+    "outputs different": "They cannot show how many more there are. Take more {noun} to each "
     "prompt or, if some agree, use {wider}",
-    "prompts alike": "Conditional scores are then nearly those of the outputs alone. If prompts "
+    "prompts alike": "Conditional scores are then nearly those of the {noun} alone. If prompts "
     "differ, use {narrower}",
-    "prompts apart": "Conditional scores are then near 1 whatever the outputs are. Score several "
-    "outputs of each prompt, or use {wider}",
-    "prompts cut": "Conditional scores are then near 1 whatever the outputs are. Keep more "
+    "prompts apart": "Conditional scores are then near 1 whatever the {noun} are. Score several "
+    "{noun} of each prompt, or use {wider}",
+    "prompts cut": "Conditional scores are then near 1 whatever the {noun} are. Keep more "
     "eigenvalues, or use {wider}",
-    "prompts blended": "Conditional scores mix the outputs of similar prompts. To count the "
-    "outputs of each prompt, let only equal prompts count as the same "
+    "prompts blended": "Conditional scores mix the {noun} of similar prompts. To count the "
+    "{noun} of each prompt, let only equal prompts count as the same "
     "(prompt_kernel=cv.Indicator(), --equal_prompts)",
 }
 
@@ -173,8 +171,9 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
         if chosen.bandwidth is not None:
             remedies = {way: f"a {way} {role[:-1]} bandwidth" for way in remedies}
         code = f"{role} {end}"
-        remedy = _REMEDIES[code].format(**remedies)
-        advised.append(Advice(code, _FINDINGS[end].format(role), evidence, remedy))
+        remedy = _REMEDIES[code].format(**remedies, noun=evaluation.noun)
+        what = evaluation.noun if role == "outputs" else role
+        advised.append(Advice(code, _FINDINGS[end].format(what), evidence, remedy))
     return tuple(advised)
 
 

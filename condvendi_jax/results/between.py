@@ -11,7 +11,7 @@ from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
-from condvendi_jax.statistics.reasons import Reason
+from condvendi_jax.statistics.reasons import Reason, in_words
 
 _SHARE = 1.1  # A larger overlap is no share of outputs; two samples of one model may have this.
 
@@ -110,7 +110,7 @@ class Between(Result):
         if self.reason:
             notes.append(f"{both} have no errors: {self.reason}")
         elif self.error is not None:
-            groups = f"deletions of {self.groups} groups of {self.error.units}"
+            groups = f"leaving out {self.groups} groups of {in_words(self.error.units)}"
             notes.append(f"[low, high] of {both}: 95%, for other samples, from {groups}")
         return notes
 

@@ -231,7 +231,7 @@ class Comparison(Result):
             for of_two in ranking.differences
         ]
         heading = ["score", "models", "difference", "standard error", "ratio", "p", "adjusted p"]
-        return tables.Table([*heading, f"{self.rankings[0].equal}, p", "smallest found"], rows)
+        return tables.Table([*heading, f"{self.rankings[0].equal}, p", "missed below"], rows)
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each score and model, and one for the number of different models."""
@@ -277,15 +277,15 @@ class Comparison(Result):
         notes = [str(self.shared_prompts)] if self.shared_prompts else []
         notes += [*self.first.embedded(), *evaluations.bandwidth_notes(self.bandwidths)]
         notes += evaluations.unbiased_notes(self.evaluations.values())
-        words = "numbers of outputs differ: scores that grow with them are those of"
+        noun = self.first.noun
+        words = f"numbers of {noun} differ: scores that grow with them are those of"
         notes += [f"{words} {self.at}"] if self.at else []
         growing = [o.name for o in self.first.orders if o.decomposition.order < 2]
         if growing and len(self.models) > 1:
-            words = "a model with many rare outputs may rank too low at any n, even significantly"
-            words += "; unbiased order 2 does not depend on n"
-            notes.append(f"order {', '.join(growing)}: {words}")
+            words = f"can rank a model with many rare {noun} too low"
+            notes.append(f"order {', '.join(growing)} {words}")
         known = {name: one for name, e in self.evaluations.items() if (one := e.one_prompt)}
-        notes += notes_of(known)
+        notes += notes_of(known, noun)
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
@@ -296,8 +296,8 @@ class Comparison(Result):
             notes += [
                 f"models that share a letter cannot be told apart at the level {self.level:g}, "
                 "which does not show that they are equal (Holm, over all pairs within a score)",
-                "equal: two one-sided tests, also by Holm; smallest found: the difference, as a "
-                "ratio of scores, that is significant in 4 of 5 such samples",
+                "equal: two one-sided tests, also by Holm; missed below: the sample would miss a "
+                "smaller ratio of scores more often than once in five samples",
             ]
         notes += self.untested()
         if self.profile and self.profile.reason is None:
@@ -305,7 +305,7 @@ class Comparison(Result):
         if self.between:
             notes += self.between.notes()
         notes += evaluations.read_lines(self.read)
-        return [*notes, f"outputs of different models are {MATCHED[self.matched]}"]
+        return [*notes, f"{noun} of different models are {MATCHED[self.matched]}"]
 
     @property
     def main(self) -> list[Ranking]:
@@ -350,8 +350,15 @@ class Comparison(Result):
         lines += [f"{tables.capitalized(ranking.name)}: {ranking}" for ranking in rated]
         if left_out := {m: q.left_out for m, q in self.qualities.items() if q.left_out}:
             words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
-            lines.append(f"Prompts with too few outputs for the draws, left out of good: {words}")
-        lines += ["", self.summary(), "", evaluations.chosen_kernels(self.bandwidths)]
+            lines.append(
+                f"Prompts with too few {self.first.noun} for the draws, left out of good: {words}"
+            )
+        lines += [
+            "",
+            self.summary(),
+            "",
+            evaluations.chosen_kernels(self.bandwidths, self.first.noun),
+        ]
         lines += evaluations.about_rows(self.evaluations.values())
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [evaluations.INTERVALS] if known else []

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -11,8 +12,8 @@ from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.results.headline import Bar, Bars
-from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence
-from condvendi_jax.statistics.reasons import SPLIT
+from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence, notes_of
+from condvendi_jax.statistics.reasons import SPLIT, in_words
 
 if TYPE_CHECKING:
     from condvendi_jax.results.plots import Picture
@@ -64,12 +65,11 @@ class ErrorsBy(NamedTuple):
         return self.method == "influences" and self.reason is not None
 
     def __str__(self) -> str:
-        if self.method == "influences":
-            units = "prompts" if self.units == "rows of one prompt" else self.units
-            words, why = f"from the influences of {self.groups:,} {units}", ", but withheld: "
-        else:
-            words, why = f"from deletions of {self.groups} groups of {self.units}", ", because "
-        return words if self.reason is None else words + why + self.reason
+        units = in_words(self.units)
+        if self.method == "deletions":
+            return f"from leaving out {self.groups} groups of {units}"
+        words = f"from the influences of {self.groups:,} {units}"
+        return words if self.reason is None else f"{words}, but withheld: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +215,7 @@ class Evaluation(Result):
       quality: how many outputs are good, and good and different; None without quality.
       failed: why optional parts, such as 'quality', could not be computed, by name.
       read: which outputs and prompts these are, and what was cut from them; '' of arrays.
+      noun: what texts call the outputs: 'answers' if they are texts, 'pictures', or 'outputs'.
     """
 
     n: int
@@ -232,6 +233,7 @@ class Evaluation(Result):
     quality: Quality | None = None
     failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read: str = ""
+    noun: str = "outputs"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -297,13 +299,13 @@ class Evaluation(Result):
         notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
         notes += [*unbiased_notes([self]), *self._fixed_prompts()]
         prompts = self.distinct_prompts
-        what = "answers to each prompt" if prompts and 1 < prompts < self.n else "outputs"
+        what = self.noun + " to each prompt" * bool(prompts and 1 < prompts < self.n)
         for scored in self.orders:
             if scored.slope is not None:
                 slopes = [f"{HEADINGS[n]} by {getattr(scored.slope, n):+.2g}" for n in self.names]
                 words = f"the last doubling of the {what} changed {', '.join(slopes)}"
                 notes.append(f"order {scored.name}: {words}")
-        notes += [self.one_prompt.note()] if self.one_prompt and self.one_prompt.note() else []
+        notes += notes_of({"": self.one_prompt}, self.noun) if self.one_prompt else []
         notes += [str(self.quality)] if self.quality else []
         notes += [item.note() for item in self.advice]
         if estimated := {o.decomposition.method for o in self.orders if o.decomposition.estimation}:
@@ -331,7 +333,7 @@ class Evaluation(Result):
             fixed = scored.population and scored.population.fixed_error
             if fixed and self.unbiased and scored.saturated.get("conditional") != "largest":
                 error = f"the standard error of conditional is {fixed:.2g}"
-                return [f"order 2: over other answers to these prompts alone, {error}"]
+                return [f"order 2: over other {self.noun} to these prompts alone, {error}"]
         return []
 
     def plot(self) -> "Picture":
@@ -344,16 +346,16 @@ class Evaluation(Result):
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []
-        lines += [chosen_kernels(self.bandwidths), *about_rows([self])]
+        lines += [chosen_kernels(self.bandwidths, self.noun), *about_rows([self])]
         if any(scored.errors_by for scored in self.orders):
             lines.append(INTERVALS)
         if self.unbiased and any(scored.population for scored in self.orders):
-            lines.append(f"Order 2: {UNBIASED}; plug-in: of those given, the papers' score")
+            lines.append(f"Order 2: {UNBIASED}; plug-in: of these {self.noun}, the papers' score")
         return [*lines, *not_computed(self.failed), *read_lines(self.read), MORE]
 
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
-        title = f"{self.n:,} {'pairs' if self.paired else 'outputs'}, {self.dtype}"
+        title = f"{self.n:,} {'pairs' if self.paired else self.noun}, {self.dtype}"
         return "\n".join([title, str(self.table()), *self.notes()])
 
 
@@ -368,8 +370,8 @@ def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
         return ["Without prompts: part of this diversity may be that of the prompts"]
     lines = []
     if any(one.curve for result in evaluations if (one := result.one_prompt)):
-        similar = "conditional and information: of similar prompts, by the bandwidth of prompts"
-        lines.append(f"At most: with 95% confidence; {similar}")
+        words = "conditional and information compare similar prompts, too"
+        lines.append(f"At most: with 95% confidence; {words}")
     if any(result.weighted for result in evaluations):
         words = "where they are not integers, prompts count by them, not each once"
         lines.append(f"Weights: given; {words}")
@@ -391,11 +393,15 @@ def warning_lines(advice: Sequence[Advice]) -> list[str]:
     return [f"WARNING: {item}" for item in advice if item.code != "outputs different"]
 
 
-def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth]) -> str:
+def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth], noun: str = "outputs") -> str:
     """What was chosen for outputs and prompts, and why, in a line."""
     kinds = {name: "" if h.bandwidth is None else "bandwidth " for name, h in bandwidths.items()}
     kernels = [f"{name}: {kinds[name]}{chosen}" for name, chosen in bandwidths.items()]
-    return tables.capitalized("; ".join(kernels))
+    same = f"only {noun} to the same prompt are compared"
+    words = re.sub(
+        "prompts: equal or different(, because prompts repeat)?", same, "; ".join(kernels)
+    )
+    return tables.capitalized(re.sub("^outputs", noun, words))
 
 
 def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
@@ -417,14 +423,13 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     Of repeated prompts, how many of the given answers differ, or what is known of the outputs to
     one prompt; else a score, of order 2 if there is one, unbiased unless nearly all rows differ.
     """
+    first, models, apart = next(iter(evaluations.values())), [], []
     if known := of_one_prompt(evaluations):
-        models = []
         for model, one in known.items():
             words = "" if one.state == "known" else one.in_words()
             models.append(Bar(model, one.value, *one.ends, words))
-        return Bars.descending("different outputs to one prompt", models)
-    first, given = next(iter(evaluations.values())), given_answers(evaluations)
-    name, models, apart = "conditional" if first.paired else "vendi", [], []
+        return Bars.descending(f"different {first.noun} to one prompt", models)
+    name, given = "conditional" if first.paired else "vendi", given_answers(evaluations)
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     for model, result in evaluations.items():
         order, unbiased = result.orders[place], first.unbiased
@@ -438,8 +443,8 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     decomposition = first.orders[place].decomposition
     title = score_name(name, decomposition.order, decomposition.truncation)
     answers = [result.answers[1] for result in evaluations.values() if result.answers]
-    what = f"different answers to a prompt, of {given}" if given else "different outputs"
-    what += " for similar prompts" * (name == "conditional" and not given)
+    what = f"different {first.noun}" + " for similar prompts" * (first.paired and not given)
+    what += f" to a prompt, of {given}" if given else ""
     limit = max(answers) if given and first.unbiased else math.nan
     return Bars.descending(what, models, by=title, limit=limit, apart=apart)
 
@@ -449,13 +454,14 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
 
     A second sentence says what these data cannot tell.
     """
+    first = next(iter(evaluations.values()))
     if known := of_one_prompt(evaluations):
-        return in_a_sentence(known)
+        return in_a_sentence(known, first.noun)
     numbers, given = bars(evaluations), given_answers(evaluations)
-    first, apart = next(iter(evaluations.values())), numbers.apart
-    things = "pairs of output and prompt" if first.paired else "outputs"
+    apart = numbers.apart
+    things = first.noun if given or not first.paired else "pairs of output and prompt"
     if given:
-        start, verb, things = f"of {given} answers to a prompt, about", " differ", "answers"
+        start, verb = f"of {given} {things} to a prompt, about", " differ"
     else:
         start, verb = f"{numbers.what}: about", ""
     shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
@@ -485,17 +491,18 @@ def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
     if not scores:
         return []
     prompts = [0 if p.answers.kind is None else int(p.answers.kind.max()) + 1 for p in scores]
-    whose, sample = "for any number of outputs", "outputs"
+    noun = next(iter(evaluations)).noun
+    whose, sample = f"for any number of {noun}", noun
     if min(prompts):
-        whose = f"for {min(prompts):,} prompts with any number of answers to each"
-        sample = "prompts and their answers"
+        whose = f"for {min(prompts):,} prompts with any number of {noun} to each"
+        sample = f"prompts and their {noun}"
     notes = [f"order 2: unbiased, {whose}; plug-in: the papers' score, which grows with n"]
     if any(p.intervals is not None for p in scores):
         notes.append(f"order 2: [low, high] is over other {sample}")
     if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
-        notes.append("each prompt counts once, whatever its number of answers")
+        notes.append(f"each prompt counts once, whatever its number of {noun}")
     if left_out := max(p.answers.left_out for p in scores):
-        notes.append(f"order 2 leaves out {left_out:,} prompts with a single answer")
+        notes.append(f"order 2 leaves out {left_out:,} prompts that were asked once")
     if scores[0].labels is not None:
         words = "errors of Conditional-RKE are over other prompts and other labels"
         notes.append(f"{words}; RKE and Information-RKE have none: {SPLIT}")

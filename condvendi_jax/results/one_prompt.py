@@ -21,7 +21,7 @@ _TWO_SIDED = 1.96  # Standard errors in half of a 95% interval.
 _WANTED = 0.2  # Of the number.
 _MOST = 100_000  # Prompts that anyone asks.
 _INDEPENDENT = (
-    "to one prompt: each prompt counts once, and outputs are taken as independent given "
+    "to one prompt: each prompt counts once, and {} are taken as independent given "
     "their prompts; pass groups= (--groups_file) if some share a seed, a style or a person"
 )
 
@@ -122,12 +122,12 @@ class OnePrompt(Result):
         names = ("value", "low", "high", "at_most", "total")
         return super().as_dict() | plain_ends({name: getattr(self, name) for name in names})
 
-    def note(self) -> str:
+    def note(self, noun: str = "outputs") -> str:
         """What was assumed, or how much of a score comes from other prompts; '' if nothing."""
         if self.borrowed is not None:
             whose = "Conditional-RKE between similar prompts comes from other prompts"
             return f"to one prompt: {self.in_words()}; {self.borrowed:.0%} of the {whose}"
-        return _INDEPENDENT if self.curve and not self.repeated else ""
+        return _INDEPENDENT.format(noun) if self.curve and not self.repeated else ""
 
     def twice(self, precision: float) -> int | None:
         """How many prompts, asked twice, tell the number within a share of it, 95% of the time.
@@ -157,24 +157,24 @@ class OnePrompt(Result):
         return most if self.state == "at most" else f"{self.state}, {most}"
 
 
-def notes_of(known: Mapping[str, OnePrompt]) -> list[str]:
+def notes_of(known: Mapping[str, OnePrompt], noun: str = "outputs") -> list[str]:
     """The notes of models by their names, each once, with the names of those that differ."""
-    notes = {name: note for name, one in known.items() if (note := one.note())}
+    notes = {name: note for name, one in known.items() if (note := one.note(noun))}
     named = (f"{k}, {note}" if k and known[k].repeated else note for k, note in notes.items())
     return list(dict.fromkeys(named))
 
 
-def in_a_sentence(models: Mapping[str, OnePrompt]) -> str:
+def in_a_sentence(models: Mapping[str, OnePrompt], noun: str = "outputs") -> str:
     """The number of each model, and what to do where it cannot be told."""
     by = sorted(models.items(), key=lambda item: -np.nan_to_num(item[1].value, nan=-1))
     first, states = by[0][1], {one.state for one in models.values()}
     single = [one for _, one in by if not one.repeated]
     advice = f" {ask_twice(single)}." if states != {"known"} and single else ""
     if states == {"cannot be told"} and len(by) == 1:
-        words = f"How many outputs to one prompt differ {first.in_words()}: {first.reason}"
+        words = f"How many {noun} to one prompt differ {first.in_words()}: {first.reason}"
         return f"{words}.{advice}"
     shown = [one.in_words() + (f" ({name})" if name else "") for name, one in by]
-    start, end = "Different outputs to one prompt", ""
+    start, end = f"Different {noun} to one prompt", ""
     if not single and any(one.left_out for one in models.values()):
         counts = {one.prompts for one in models.values()}
         several = f"{tables.span(counts)} prompts that were"

@@ -5,7 +5,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from condvendi_jax.base.result import Result
-from condvendi_jax.base.tables import Table, span
+from condvendi_jax.base.tables import Table, rough, span
 from condvendi_jax.results.evaluation import score_name
 from condvendi_jax.statistics.power import Spread
 
@@ -149,9 +149,9 @@ class StudyPlan(Result):
 
 
 def percent(ratio: float) -> str:
-    """A ratio of scores as a difference: '12%', 'a factor of 2.4'; '-' of none."""
+    """A ratio of scores as a difference: '12%', '2.4x'; '-' of none."""
     if not math.isfinite(ratio):
         return "-"
     if not ratio < 2:
-        return f"a factor of {ratio:.2g}"
+        return f"{rough(ratio)}x"
     return f"{100 * (ratio - 1):.2g}%" if ratio > 1.001 else "under 0.1%"

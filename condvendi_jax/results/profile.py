@@ -63,7 +63,7 @@ class PairProfile(NamedTuple):
         parts = [", and ".join(orders)] if orders else []
         if 0 in places:
             parts.append(f"no significant difference {places[0]}")
-        parts += [f"not tested {at} ({why})" for why, at in places.items() if isinstance(why, str)]
+        parts += [f"not tested {at}: {why}" for why, at in places.items() if isinstance(why, str)]
         start = f"the order of {one} and {two} depends on the bandwidth: " if self.depends else ""
         return (start if orders else f"{one} and {two}: ") + "; ".join(parts)
 
@@ -241,9 +241,8 @@ class Profile(Result):
             if wins.any(axis=1).all():
                 whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
                 places = where(wins.all(axis=0).tolist(), True, self.bandwidths.tolist())
-                more = f"it is more diverse than {whom} {places or 'at some bandwidth'}"
-                never_less = "and never less diverse where they were tested"
-                return f"{leader} leads in diversity{given}: {more}, {never_less}.{turns}"
+                more = f"more diverse than {whom} {places or 'at some bandwidth'}"
+                return f"{leader} leads in diversity{given}: {more}, nowhere less diverse.{turns}"
         words = f"No model leads in diversity{given}."
         if len(untested) == len(names):
             reasons = {why for of_model in pairs.values() for p in of_model for why in p.reasons}
@@ -252,7 +251,7 @@ class Profile(Result):
         if len(never) == len(names):
             words = f"No significant difference in diversity{given} at any tested bandwidth."
         elif front:
-            words += f" In front: {tables.listed(front)}, never less diverse where tested."
+            words += f" In front: {tables.listed(front)}, nowhere less diverse."
         return words + turns + (f" Not tested: {tables.listed(untested)}." if untested else "")
 
     def table(self) -> tables.Table:

@@ -132,11 +132,11 @@ class PromptTable(Result):
         if p_value >= 0.05:
             seen = f"no sign that prompts differ (p = {p_value:.2f})"
             return f"{seen}: do not read a ranking into this table"
-        outputs = f"{self._outputs(2)} outputs"
-        real = f"{reliability:.0%} of the spread of their similarities is real"
+        outputs = f"{self._outputs(2)} outputs to a prompt"
+        chance = f"{1 - reliability:.0%} of how the prompts differ is chance"
         if reliability >= RELIABLE:
-            return f"{outputs} can rank these prompts: {real}"
-        return f"{outputs} cannot rank these prompts: {real}; about {needed:,.0f} would be needed"
+            return f"{outputs} can rank them: {chance}"
+        return f"{outputs} are too few to rank them: {chance}; about {math.ceil(needed):,} would do"
 
     def _outputs(self, least: int) -> str:
         """How many outputs prompts with at least so many have: '5', '2 to 19'."""

@@ -226,13 +226,12 @@ class Ranking(Result):
             return ""
         within = [d for d in self.differences if d.equal_p_value <= self.level]
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
-        kinds = {self.equal: within, f"neither told apart nor {self.equal}": alike}
+        kinds = {self.equal: within, f"neither different nor {self.equal}": alike}
         lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
         if ratios := [d.detectable for d in self.differences if math.isfinite(d.detectable)]:
-            ends = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
-            pairs = ", depending on the pair" if len(ends) > 1 else ""
-            words = f"smallest difference that is found in 4 of 5 such samples: {' to '.join(ends)}"
-            lines.append(words + pairs)
+            least, *most = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
+            pairs = f" (for some pairs, below {most[0]})" if most else ""
+            lines.append(f"this sample would miss differences below {least}{pairs}")
         return tables.capitalized("; ".join(lines))
 
     def ranks(self) -> str:

@@ -24,21 +24,26 @@ ONE_HAS_PAIRS = Reason(
 )
 ONE_UNIT = Reason("all rows that count, of prompts with several answers, are in one group")
 SPLIT = Reason("the labels of the groups split the answers to a prompt")
-DESIGNS = Reason("rows differ in their numbers or weights, with which scores grow")
-GROWING = Reason("numbers of prompts, or of answers to each, differ, and scores grow with them")
+DESIGNS = Reason("models differ in their numbers or weights of rows, with which scores grow")
+GROWING = Reason("models differ in their prompts or answers to each, with which scores grow")
 ALONE = Reason(
     "no two outputs that could be compared are alike; give several answers to each prompt"
 )
-FEW_ROWS = Saturated("rows are few for so many modes")
-OVERFLOW = Reason("their errors are not defined")
+FEW_ROWS = Saturated("there are too few rows for so many different outputs")
+OVERFLOW = Reason("their errors are unknown")
 IDENTICAL = Saturated("the models have the same outputs")
 EQUAL = Saturated("all values are equal up to rounding")
 SCRIPTS = Reason("models write in different scripts, which an encoder of one language confuses")
 
 
+def in_words(units: str) -> str:
+    """What a group is, in words: prompts, where it is the rows of one."""
+    return "prompts" if units == "rows of one prompt" else units
+
+
 def too_few(groups: int, units: str, needed: int) -> Reason:
     """That there are too few groups for a test."""
-    return Reason(f"{groups} groups of {units} are too few, at least {needed} are needed")
+    return Reason(f"{groups} groups of {in_words(units)} are too few: a test needs {needed}")
 
 
 def first(reasons: Sequence[Reason | None]) -> Reason | None:

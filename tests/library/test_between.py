@@ -226,7 +226,7 @@ def test_results_are_plain_data_and_print_as_text():
     assert line == start + words(found.number, found.standard_error) + " of 3"
     cell = words(found.overlaps[0, 1], found.overlap_errors[0, 1])
     assert row.split()[:5] == ["a", "1", *cell.split()]
-    assert last.endswith(f"deletions of {found.groups} groups of rows of one prompt")
+    assert last.endswith(f"leaving out {found.groups} groups of prompts")
 
 
 def test_bad_input_is_refused():

@@ -269,11 +269,10 @@ def test_a_table_says_what_it_can_rank():
     assert "no sign that prompts differ (p = 0." in str(table) and len(str(table).splitlines()) < 16
     spread = table.spread._replace(p_value=0.01, reliability=0.35, outputs_needed=61.2)
     few = dataclasses.replace(table, spread=spread)
-    real = "35% of the spread of their similarities is real"
-    needed = f"5 outputs cannot rank these prompts: {real}; about 61 would be needed"
-    assert few.sentence() == needed
+    start, chance = "5 outputs to a prompt", "65% of how the prompts differ is chance"
+    assert few.sentence() == f"{start} are too few to rank them: {chance}; about 62 would do"
     more = dataclasses.replace(table, spread=spread._replace(reliability=0.8))
-    assert more.sentence().startswith("5 outputs can rank these prompts: 80% of the spread")
+    assert more.sentence() == f"{start} can rank them: 20{chance[2:]}"
     one = table.prompts[0]._replace(shrunken=0.25, low=0.2, high=0.5)
     assert one.in_words() == "4.0 [2.0, 5.0]" and one._replace(low=0).in_words() == "> 2"
 
@@ -374,7 +373,7 @@ def test_a_table_is_printed_and_written():
     table = cv.prompt_table(*data, **kernels(), order=2, labels=words)
     lines = str(table).splitlines()
     assert [line.split()[0] for line in lines[4:8]] == ["c", "e", "long", "a,"]
-    assert lines[7].split()[2:5] == ["2", "0.000", "above"]
+    assert lines[7].split()[2:5] == ["2", "0.000", ">"]
     assert lines[6].startswith("long " * 9 + "...  6       0.200 ")
     assert lines[6].split()[-2:] == ["5", "+0.714"]
     limits = "all outputs count as different: 1 prompts; as the same: 1"

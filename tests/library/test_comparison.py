@@ -322,7 +322,7 @@ def test_the_tables_have_letters_and_say_what_the_errors_are(compared):
     assert [cell for cell in row.split() if cell.isalpha() and len(cell) == 1] == [
         ranking.letters["three"] for ranking in compared.rankings
     ]
-    for words in ("deletions of 8 groups of rows of one prompt", "Holm", "outputs: 1, given"):
+    for words in ("leaving out 8 groups of prompts", "Holm", "outputs: 1, given"):
         assert words in text
     with pytest.raises(KeyError, match=r"\('vendi', 3\): computed were \('vendi', 1\)"):
         compared.ranking("vendi", 3)
@@ -412,7 +412,7 @@ def test_too_few_groups_give_no_test(distinct):
         defined = distinct > 2  # One prompt says nothing of the similarity between prompts.
         assert np.isfinite(list(ranking.standard_errors.values())).all() == defined
         assert all(ranking.letters.values()) == tested
-    words = f"differences are not tested: {distinct} groups of rows of one prompt are too few"
+    words = f"differences are not tested: {distinct} groups of prompts are too few"
     assert (words in found.details()) != tested
     assert ("(in descending order; not tested)" in found.details()) != tested
     assert "nan" not in found.details() + found.comma_separated()

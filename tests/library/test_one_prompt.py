@@ -507,7 +507,7 @@ def test_prompts_that_repeat_are_used_however_few(several):
         assert (one.prompts, one.left_out, one.borrowed) == (several, 40 - several, None)
         similar = cv.evaluate(*rows[:2], **options, prompt_kernel=cv.Gaussian(1.0)).one_prompt
         assert similar is not None and similar.value == pytest.approx(one.value, rel=1e-4)
-        assert first.startswith("Of 5 answers" if several == 40 else "Different outputs to one")
+        assert first.startswith("Of 5 outputs" if several == 40 else "Different outputs to one")
     cells = found.table().rows[-1]
     assert (cells[2] == one.in_words()) == (several == 0)
     plain = found.as_dict()["one_prompt"]

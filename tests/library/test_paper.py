@@ -90,7 +90,7 @@ def test_the_paragraph_says_what_was_chosen():
         "40 pairs of outputs and prompts (10 distinct prompts): RKE, Conditional-RKE, "
         "Information-RKE (order 2, from sums over all pairs of different rows) and Vendi, ",
         "(order 1, from all eigenvalues). The embeddings are those of [name the ",
-        "Order 2: unbiased, for 10 prompts with any number of answers to each; plug-in: ",
+        "Order 2: unbiased, for 10 prompts with any number of outputs to each; plug-in: ",
         f"The kernel of the outputs is Gaussian with bandwidth {width:.4g} (median distance).",
         "The kernel of the prompts is the cosine kernel.",
         "[low, high]: 95%, over other samples at these bandwidths; order 2",

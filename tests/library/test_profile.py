@@ -183,8 +183,8 @@ def test_ends_at_which_nothing_differs_have_no_bands_and_no_signs():
         assert np.isnan(getattr(found.bands, score)[0]).all(axis=1).tolist() == [True, False, True]
         pair = found.pair("0", "2", score)
         assert pair.signs[[0, 2]].tolist() == [0, 0]
-        assert pair.states[1:] == [pair.signs[1], "nearly all outputs of both count as the same"]
-        assert pair.states[0].endswith(" of both count as different")
+        assert pair.states[1:] == [pair.signs[1], "nearly every output of both counts as the same"]
+        assert pair.states[0].endswith(" of both counts as different")
     assert "*: saturated: nearly all rows" in str(found)
     ends = cv.profile(of_models, prompts, multiples=[1e-3, 1e4], **kernels())
     assert np.isnan([pair[-2:] for pair in ends.pairs]).all()  # Nothing is tested.
@@ -204,11 +204,11 @@ def test_a_model_at_its_limit_is_more_diverse_but_never_less():
     for high, low in (("eight", "three"), ("eight", "one"), ("three", "one")):
         assert found.pair(high, low).states == [1] and found.pair(low, high).states == [-1]
     assert found.pair("eight", "other eight").states == [
-        "nearly all pairs of output and prompt of both count as different"
+        "nearly every output of both counts as different"
     ]
     assert math.isnan(found.pair("eight", "other eight").p_value)
     few = found.pair("eight", "three", "information")
-    assert few.states == ["nearly all outputs or pairs of eight count as different"]
+    assert few.states == ["nearly every output of eight counts as different"]
     with pytest.raises(KeyError, match="'one' and 'two' were not compared by 'vendi'"):
         found.pair("one", "two", "vendi")
 
@@ -283,7 +283,7 @@ SENTENCES = {
     (1, 0, 1, 1): "A is more diverse than B at 0.5 and at bandwidths from 2 to 4; no significant "
     "difference at 1",
     ("x", 0, 0, "y"): "A and B: no significant difference at bandwidths from 1 to 2; not tested at "
-    "0.5 (x); not tested at 4 (y)",
+    "0.5: x; not tested at 4: y",
     (1, 0, -1, -1): "the order of A and B depends on the bandwidth: A is more diverse than B at "
     "0.5, and B is more diverse than A at bandwidths from 2 to 4; no significant difference at 1",
 }
@@ -345,7 +345,7 @@ def test_no_text_says_more_or_less_than_the_tests(five):
         never = [a for a in names if not any(-1 in states[a, b] for b in names if b != a)]
         leads = [a for a in never if all(1 in states[a, b] for b in names if b != a)]
         turns = {f"{a} - {b}" for a, b in pairs if pairs[a, b].depends}
-        front = re.search("In front: (.*), never", words)
+        front = re.search("In front: (.*), nowhere", words)
         assert re.findall(r"^(\w) leads", words) == leads
         assert set(re.findall(r"\w - \w", words)) == turns
         assert not front or set(re.findall(r"\b[A-D]\b", front[1])) <= {*never}

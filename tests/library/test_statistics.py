@@ -280,7 +280,7 @@ LOOKS = ([0.5, 0.3], [0.1, 0.6])
 
 
 def test_reasons_are_sentences_and_the_first_counts():
-    words = "3 groups of prompts are too few, at least 7 are needed"
+    words = "3 groups of prompts are too few: a test needs 7"
     assert reasons.too_few(3, "prompts", 7) == words
     assert reasons.first([None, reasons.SPLIT, reasons.DESIGNS]) is reasons.SPLIT
     assert reasons.first([None]) is None
