@@ -1,10 +1,13 @@
 """Texts and arrays on their way to `Pairs`: what is embedded, and what is known of it."""
 
 import types
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from fake_encoders import Means
+from PIL import Image
 
 import condvendi_jax as cv
 from condvendi_jax.encoders.embedding import LoadedEncoder
@@ -82,6 +85,22 @@ def test_prompts_are_known_by_their_texts_and_the_bandwidth_of_the_encoder_is_th
         chosen = pairs.bandwidths["outputs"]
         assert chosen.rule == told and (bandwidth is None or chosen.bandwidth == bandwidth)
         assert pairs.prompt_kinds[0] == 4 and np.ptp(np.asarray(pairs.arrays[1])) == 0
+
+
+def test_outputs_have_the_name_of_what_they_are(tmp_path):
+    files = [tmp_path / f"{k}.png" for k in range(6)]
+    for k, file in enumerate(files):
+        Image.fromarray(np.full((4, 4, 3), 9 * max(k, 1), np.uint8)).save(file)
+    kinds: dict[str, Any] = {"answers": [*"aacdef"], "pictures": files}
+    kinds["outputs"] = np.maximum(np.arange(6), 1)[:, None].astype(np.float32)
+    for noun, outputs in kinds.items():
+        encoder = None if noun == "outputs" else Means()
+        options: Any = {"encoder": encoder, "orders": [2], "errors": False}
+        found = cv.evaluate(outputs, [*"ppqqrr"], output_kernel=cv.Indicator(), **options)
+        text = str(found)
+        assert text.startswith(f"Of 2 {noun} to a prompt") and f"{noun.capitalize()}: " in text
+        others = {*kinds} - {noun}
+        assert not any(other in f"{text} {[*map(str, found.advice)]}" for other in others)
 
 
 @pytest.mark.parametrize("similarity", [None, lambda one, other: float(one == other)])

@@ -1,11 +1,13 @@
 """Scores with errors in one call: what was chosen, what every argument does, what is shown."""
 
+import itertools
 import json
 import math
 
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 from canonical import FEW_PROMPTS, KERNELS, OUTPUTS, PROMPTS, SCORES, N
 from oracles import assert_close, draw_pairs
 
@@ -108,6 +110,15 @@ def test_estimates_come_with_their_intervals():
     assert two.as_dict(SCORES)["intervals"] is None
     assert f"[{low:.3f}, {high:.3f}]" in found.details()
     assert "estimated by matrix-free" in found.details()
+
+
+def test_the_interval_of_a_plug_in_score_is_inside_what_is_possible():
+    found = cv.evaluate(*PAIRS, output_kernel=cv.Gaussian(0.4), prompt_kernel=cv.Cosine())
+    for order, score in itertools.product(found.orders, SCORES):
+        value, error, (low, high) = order.estimate(score, unbiased=False)
+        width = scipy.stats.t.isf(0.025, order.errors_by.groups - 1) * error
+        least = 0 if (order.decomposition.order, score) == (2, "information") else 1
+        assert (low, high) == pytest.approx((max(value - width, least), min(value + width, N)))
 
 
 def test_more_groups_than_rows_are_one_a_row():

@@ -56,7 +56,8 @@ def test_copies_of_a_row_are_units_of_their_own():
 
 
 def test_an_interval_of_an_estimated_spectrum_is_that_of_a_normal_variable():
-    assert comparisons._WIDTH == pytest.approx(2 * scipy.stats.norm.isf(0.025), rel=1e-3)
+    error = Error(2.0, np.full((1, 4), 0.3)).with_noise(scipy.stats.norm.interval(0.95, 2, 0.4))
+    assert error.standard_error == pytest.approx(0.5, rel=1e-3)
 
 
 @pytest.mark.parametrize(("units", "modes"), [("rows", 4.0), ("given labels", 20.0)])
