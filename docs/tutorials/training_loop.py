@@ -120,15 +120,8 @@ _ = axes[1].legend()
 # the generator gives the mean output to each prompt: its Conditional-RKE falls to 1. With the
 # energy distance it reaches nearly that of the data, whose true value is 5.
 #
-# ## 3. Other scores of the same batches
+# `cv.decompose` gives all scores of any order, also inside a compiled step.
 #
-# `cv.decompose` gives all scores of any order. Inside a compiled step, compute it of the batch.
-
-# %%
-scores = cv.decompose(good, prompts, **kernels)
-print(f"Vendi {float(scores.vendi):.1f}, Conditional-Vendi {float(scores.conditional):.2f}")
-
-# %% [markdown]
 # Report the kernels, how many outputs a score is of, at which steps you scored, and the score of
 # as many real data beside it.
 #
