@@ -7,7 +7,6 @@
 # %%
 import zlib
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import condvendi_jax as cv
@@ -75,20 +74,6 @@ print(
     f"among the 35 most redundant rows: {np.sum(prompts[worst] == 'leek')} of 20 for leek, "
     f"{np.isin(copies, worst).sum()} of 15 copies"
 )
-
-# %%
-figure, ax = plt.subplots(figsize=(8, 3), layout="constrained")
-is_copy, is_leek = np.isin(np.arange(len(prompts)), copies), prompts == "leek"
-for shown, colour, mark, label in (
-    (~is_copy & ~is_leek, "#999999", "o", "other rows"),
-    (is_copy, "#D55E00", "s", "copies"),
-    (is_leek, "#0072B2", "^", "leek"),
-):
-    of = found.influences.conditional[shown]
-    ax.plot(np.flatnonzero(shown), of, mark, ms=4, color=colour, label=label)
-ax.axhline(0, color="black", lw=0.8)
-ax.set(xlabel="row of web", ylabel="influence on Conditional-RKE")
-_ = ax.legend()
 
 # %% [markdown]
 # A row is redundant only beside the others. Remove a few rows, and compute the influences again.

@@ -99,16 +99,6 @@ kernels = {"output_kernel": cv.Gaussian(0.25), "prompt_kernel": cv.Indicator()}
 comparison = cv.compare(outputs, prompts, **kernels, orders=[2], profile=False)
 print("\n".join(str(comparison).splitlines()[:9]))
 
-# %%
-figure, axes = plt.subplots(1, 3, figsize=(9, 2.6), layout="constrained")
-for ax, score in zip(axes, ("vendi", "conditional", "information"), strict=True):
-    ranking = comparison.ranking(score, 2)
-    heights = [ranking.values[model] for model in pictures]
-    errors = [2 * ranking.standard_errors[model] for model in pictures]
-    ax.bar(list(pictures), heights, yerr=errors, color=["#0072B2", "#E69F00", "#009E73"])
-    ax.set_title(ranking.name)
-_ = axes[0].set_ylabel("different pictures, ± 2 errors")
-
 # %% [markdown]
 # **RKE is the product of the other two.**
 #
