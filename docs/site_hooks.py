@@ -73,7 +73,8 @@ def on_page_markdown(markdown, page, **_):
         question, figures = _asked(markdown)
         title, said = question, f"{question} "
         if figures:  # Readers look for "figure 5".
-            title += f" ({figures.replace('figs', 'figures').replace('fig ', 'figure ')} of the papers)"
+            named = figures.replace("figs", "figures").replace("fig ", "figure ")
+            title += f" ({named} of the papers)"
             said += f"Repeats {figures}. "
         markdown = f"# {title}\n" + markdown.partition("\n")[2].replace(said, "", 1)
     # Marks of numbers from results hold brackets, which would be read as links.

@@ -107,7 +107,7 @@ print({name: int(np.sum(taken == name)) for name in outputs})
 # %% [markdown]
 # Errors and nonsense are diverse, too. Remove them first.
 #
-# Report the size before and after, what you removed and by which number, the limit of rows a
-# prompt, the score of a random subset of the same size, and [the rest](../what_to_report.md).
+# Report what you removed and by which number, the limit of rows a prompt, the score of a random
+# subset, and [the rest](../what_to_report.md).
 #
 # Next: [contributions](../contributions.md) compares `select` with other methods.

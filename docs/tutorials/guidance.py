@@ -17,8 +17,7 @@ import condvendi_jax as cv
 # ## 1. A sampler
 #
 # A prompt is a point of the plane. It has two good answers, one above it and a rare one, one in
-# ten, below it. `denoise` predicts the clean sample from a noisy one, as the network of a diffusion
-# model does. Here it is exact.
+# ten, below it. `denoise` predicts the clean sample from a noisy one, as a network does.
 
 # %%
 CHANCES, SPREAD = jnp.array([0.9, 0.1]), 0.2
@@ -80,8 +79,8 @@ def batches(weight):
 # ## 3. Try several weights
 #
 # **A score that guided the sampler no longer measures the model.** So we also look at something
-# that the guide does not see: the distance of a sample to the nearer good answer. With your own
-# model, take the distance to real data, or how well samples fit their prompts.
+# that the guide does not see: the distance of a sample to the nearer good answer. For your model,
+# take the distance to real data, or how well samples fit their prompts.
 
 # %%
 WEIGHTS = [0.0, 0.1, 0.3, 1.0]
@@ -119,8 +118,7 @@ chosen = max(weight for weight in WEIGHTS if off[weight] <= 1.5 * off[0.0])
 print(f"weight {chosen}: rare answer {rare[chosen]:.0%} in the place of {rare[0.0]:.0%}")
 
 # %% [markdown]
-# Report the guiding score and its kernels, the weight and its schedule, the window, the guided
-# steps, the time of a step with and without the guide, and a measure of quality that the guide did
-# not see, at several weights.
+# Report the guiding score and its kernels, the weight, the schedule, the window, the time of a step
+# with and without the guide, and a measure of quality that the guide did not see.
 #
 # Next: [guidance](../guidance.md) has schedules, other scores and costs.

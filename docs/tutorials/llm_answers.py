@@ -59,12 +59,11 @@ print(comparison)
 
 # %% [markdown]
 # - **Conditional-RKE** is the number of different answers to one prompt: near 2.8 for `cautious`,
-#   which has three, and one of the snail; 7 to 9 for the others. "Differ, of 8" is the papers'
-#   score: how many of the given answers differ.
+#   7 to 9 for the others. "Differ, of 8" is the papers' score: how many of the answers differ.
 # - **RKE** is the number of different answers to all prompts together.
 # - `inventive` and `deaf` share a letter: they cannot be told apart by Conditional-RKE. **A high
-#   conditional score alone is no sign of quality.** Information-RKE shows who ignores the prompts:
-#   it is near 1 for `deaf`.
+#   score alone is no sign of quality.** Information-RKE is near 1 for `deaf`, which ignores the
+#   prompts.
 
 # %%
 information = comparison.ranking("information", order=2).values

@@ -4,9 +4,9 @@
 # **Question.** A paper shows diversity scores of several models, or scores against the number of
 # samples. What may I conclude from the figure, and what not?
 #
-# Ask four questions of it. The numbers come from two [studies](../studies/index.md) that repeat
-# figures of the Conditional-Vendi paper on emoji: a prompt is a name, such as "spider", and an
-# output is a designer's drawing of it.
+# Ask four questions of it, and [answer them](../what_to_report.md) below a figure of your own. The
+# numbers come from [studies](../studies/index.md) of emoji: a prompt is a name, such as "spider",
+# and an output is a designer's drawing of it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -76,8 +76,7 @@ print(f"{apart.sizes['pair']} pairs, told apart at some bandwidth: {int(apart.su
 print(f"pairs whose order turns round: {int(turns.sum())}")
 
 # %% [markdown]
-# A figure without errors ranks all eight. Here some pairs cannot be told apart at any bandwidth, and
-# no test shows that an order depends on the bandwidth.
+# Some pairs cannot be told apart at any bandwidth, and no test shows that an order depends on it.
 #
 # ## 4. Is the score near its limits?
 #
@@ -105,11 +104,8 @@ print(f"{int(limit.sum())} of {limit.size} bandwidths are near a limit")
 # %% [markdown]
 # At small bandwidths nearly all drawings count as different, and at large ones as the same. **Equal
 # scores near these limits do not show equal models.** Between them, Noto is below at small
-# bandwidths, which may be chance, and above at larger ones, which the test shows. A crossing of two
-# curves alone is no finding.
-#
-# Below a figure of your own, [report](../what_to_report.md) n, the bandwidths with their rule,
-# standard errors or tests, and where scores are near a limit.
+# bandwidths, which may be chance, and above at larger ones, which the test shows. A crossing alone
+# is no finding.
 #
 # Next: [bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles), and
 # [theory](../theory.md): which statements of the papers hold.

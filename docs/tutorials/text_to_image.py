@@ -61,9 +61,9 @@ for ax, prompt in zip(axes[0], PROMPTS, strict=True):
 # %% [markdown]
 # ## 2. The embeddings
 #
-# `Blur` averages blocks of 4 x 4 pixels, so that small movements do not count. **For real pictures**
-# use a real encoder: `condvendi score pictures --prompts=prompts.csv` embeds a folder of pictures
-# and their prompts ([how](../command_line.md#pictures-and-texts)).
+# `Blur` averages blocks of 4 x 4 pixels, so that small movements do not count. **For real
+# pictures** use a real encoder: `condvendi score pictures --prompts=prompts.csv` embeds a folder of
+# pictures and their prompts ([how](../command_line.md#pictures-and-texts)).
 
 
 # %%
@@ -81,8 +81,7 @@ outputs = {model: encoder.encode(drawn) for model, drawn in pictures.items()}
 prompts = np.eye(9, dtype=np.float32)[[PROMPTS.index(text) for text in texts]]
 
 # %% [markdown]
-# The prompts repeat, so any vectors serve that are equal for equal prompts. If your prompts are all
-# different, embed them with an encoder of texts.
+# The prompts repeat, so any vectors serve that are equal for equal prompts.
 #
 # ## 3. Choose the bandwidth, then score
 #
@@ -104,8 +103,7 @@ print("\n".join(str(comparison).splitlines()[:9]))
 #
 # - `fixed` has an RKE of about ten, and owes it to the prompts: Information-RKE is near 9,
 #   Conditional-RKE near 1. Small movements count a little.
-# - `free` follows the prompts nearly as well, and has about four pictures for each. In brackets is
-#   the papers' score, which 16 pictures a prompt keep below 4.
+# - `free` follows the prompts nearly as well, and has about four pictures for each.
 # - `deaf` has a Conditional-RKE above 4, and an Information-RKE near 1: it ignores the prompts. So
 #   a measure of quality must stand beside a diversity score.
 #

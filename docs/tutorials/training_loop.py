@@ -36,8 +36,8 @@ def generate(params, key, prompts):
 
 
 # %% [markdown]
-# We train it twice. The squared error compares an output with one good output; the energy distance
-# compares all outputs of a batch with all good ones.
+# The squared error compares an output with one good output; the energy distance compares all
+# outputs of a batch with all good ones.
 
 
 # %%
@@ -67,8 +67,6 @@ optimizer = optax.adam(0.01)
 
 
 def train(loss, epochs=12):
-    """Loss and score after each epoch."""
-
     @jax.jit
     def step(params, state, key):
         prompts, good = data(key, 128)
@@ -116,9 +114,9 @@ for ax, what in zip(axes, ("loss", "Conditional-RKE"), strict=True):
 _ = axes[1].legend()
 
 # %% [markdown]
-# **Both losses fall, and only the score shows the difference.** The squared error is smallest if
-# the generator gives the mean output to each prompt: its Conditional-RKE falls to 1. With the
-# energy distance it reaches nearly that of the data, whose true value is 5.
+# **Both losses fall, and only the score shows the difference.** With the squared error, the
+# generator gives the mean output to each prompt: its Conditional-RKE falls to 1. With the energy
+# distance it reaches nearly that of the data, whose true value is 5.
 #
 # `cv.decompose` gives all scores of any order, also inside a compiled step.
 #
