@@ -120,8 +120,8 @@ _ = axes[1].legend()
 #
 # `cv.decompose` gives all scores of any order, also inside a compiled step.
 #
-# Report the kernels, how many outputs a score is of, at which steps you scored, and the score of
-# as many real data beside it.
+# Report the kernels, how many outputs you scored at which steps, and the score of as many real
+# data.
 #
 # Next: [an alarm, W&B and TensorBoard](../training_loops.md), [a reward for
 # TRL](../integrations.md#trl-a-reward).
