@@ -24,8 +24,12 @@ OUTSIDE = (
 )
 
 # How far to the front a search shows a page of the guide: questions before proofs.
-_BOOSTS = {"faq": 3, "inputs": 3, "what_to_report": 3, "command_line": 3, "index": 1}
-_BOOSTS |= dict.fromkeys(("proofs", "theory", "architecture", "CHANGELOG", "CONTRIBUTING"), 0.2)
+_BOOSTS = dict.fromkeys(("faq", "inputs", "what_to_report", "command_line", "decisions"), 3)
+_BOOSTS |= dict.fromkeys(("index", "theory"), 1)
+_BOOSTS |= dict.fromkeys(("proofs", "architecture", "CHANGELOG", "CONTRIBUTING"), 0.2)
+
+# Other words for what a page has, which a search finds and shows.
+_TAGS = {"theory": ["false theorems", "counterexamples"]}
 
 
 def on_config(config):
@@ -64,9 +68,15 @@ def on_page_markdown(markdown, page, **_):
     """Turns links that leave docs/ into links inside the site; the guide is found before proofs."""
     if "/" not in page.file.src_uri:
         page.meta["search"] = {"boost": _BOOSTS.get(page.file.name, 2)}
+        page.meta["tags"] = _TAGS.get(page.file.name, [])
     if page.file.src_uri.startswith("studies/") and "<!-- generated -->" in markdown[:80]:
-        question, _ = _asked(markdown)
-        markdown = f"# {question}\n" + markdown.partition("\n")[2].replace(f"{question} ", "", 1)
+        question, figures = _asked(markdown)
+        title, said = question, f"{question} "
+        if figures:  # Readers look for "figure 5".
+            named = figures.replace("figs", "figures").replace("fig ", "figure ")
+            title += f" ({named} of the papers)"
+            said += f"Repeats {figures}. "
+        markdown = f"# {title}\n" + markdown.partition("\n")[2].replace(said, "", 1)
     # Marks of numbers from results hold brackets, which would be read as links.
     markdown = re.sub(r"<!--(?! )(?:(?!-->).)*-->", "", markdown)
     depth = page.file.src_uri.count("/")

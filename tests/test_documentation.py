@@ -43,7 +43,7 @@ TOOLS |= {("mkdocs", "build", "--strict"), ("mkdocs", "serve")}
 TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
-STAND_INS += ("transformers",)
+STAND_INS += ("transformers", "wandb", "torch.utils.tensorboard")
 LONG_MODULES = {"experiments.builders.emoji", "theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4
@@ -145,6 +145,12 @@ def run_snippets(name, folder, capsys):
         _, prompts, models = idea.toy()
         for role, rows in (("prompts", prompts), ("outputs", models["A"]), ("other", models["B"])):
             np.testing.assert_array_equal(namespace[role], rows)
+    if name == "docs/training_loops.md":  # What the loops log, also to stand-ins.
+        logged = sys.modules["wandb"].init.return_value.log.call_args.args[0]
+        writer = sys.modules["torch.utils.tensorboard"].SummaryWriter.return_value
+        _, score, step = writer.__enter__.return_value.add_scalar.call_args.args
+        assert 1 <= logged["low"] < logged["score"] < logged["high"]
+        assert (score, step) == (namespace["look"].score, namespace["look"].step)
     if name == "docs/command_line.md":  # Every key that the commands wrote is in the tables.
         for file, entries in {"scores": "scores", "models": "rankings"}.items():
             written = json.loads((folder / f"{file}.json").read_text())

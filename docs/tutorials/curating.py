@@ -3,14 +3,10 @@
 #
 # **Question.** I collected answers to my prompts from three sources. Which rows repeat others, for
 # which prompts do I need more, and which 60 rows should I keep?
-#
-# **At the end** you have a list of redundant rows, the prompts with too little variety, and a
-# subset that is more diverse than a random one of the same size.
 
 # %%
 import zlib
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import condvendi_jax as cv
@@ -18,11 +14,10 @@ import condvendi_jax as cv
 # %% [markdown]
 # ## 1. The rows
 #
-# The prompts ask for a dish with one of ten vegetables. We make the rows, and therefore know what
-# is wrong with them:
+# The prompts ask for a dish with one of ten vegetables. We make the rows, so we know their faults:
 #
-# - `web` knows four ways to cook, and repeats one page: 15 of its rows for "pumpkin" are copies of
-#   a single answer. For "leek" it has one answer only.
+# - `web` knows four ways to cook, but 15 of its rows for "pumpkin" are copies of one answer, and
+#   for "leek" it has one answer only.
 # - `bot` always says "grilled ... with rice".
 # - `cooks` know four other ways to cook.
 
@@ -48,8 +43,7 @@ for row in copies:
     texts["web"][row] = "boiled pumpkin with onions"
 
 # %% [markdown]
-# `encode` counts words, which is enough for this page. **For real texts** take
-# `condvendi_jax.encoders.load_minilm().encode`
+# `encode` counts words. **For real texts** take `condvendi_jax.encoders.load_minilm().encode`
 # ([installation](../command_line.md#pictures-and-texts)).
 
 
@@ -70,8 +64,7 @@ kernels = {"output_kernel": cv.Gaussian(0.4), "prompt_kernel": cv.Indicator()}
 # %% [markdown]
 # ## 2. Which rows are redundant?
 #
-# The influence of a row is negative if it repeats other rows of its prompt. We look at the source
-# `web`:
+# The influence of a row is negative if it repeats other rows of its prompt:
 
 # %%
 found = cv.contributions(outputs["web"], asked, **kernels, order=2)
@@ -81,20 +74,6 @@ print(
     f"among the 35 most redundant rows: {np.sum(prompts[worst] == 'leek')} of 20 for leek, "
     f"{np.isin(copies, worst).sum()} of 15 copies"
 )
-
-# %%
-figure, ax = plt.subplots(figsize=(8, 3), layout="constrained")
-is_copy, is_leek = np.isin(np.arange(len(prompts)), copies), prompts == "leek"
-for shown, colour, mark, label in (
-    (~is_copy & ~is_leek, "#999999", "o", "other rows"),
-    (is_copy, "#D55E00", "s", "copies"),
-    (is_leek, "#0072B2", "^", "leek"),
-):
-    of = found.influences.conditional[shown]
-    ax.plot(np.flatnonzero(shown), of, mark, ms=4, color=colour, label=label)
-ax.axhline(0, color="black", lw=0.8)
-ax.set(xlabel="row of web", ylabel="influence on Conditional-RKE")
-_ = ax.legend()
 
 # %% [markdown]
 # A row is redundant only beside the others. Remove a few rows, and compute the influences again.
@@ -106,13 +85,12 @@ table = cv.prompt_table(outputs["web"], asked, **kernels, order=2, labels=prompt
 print(table)
 
 # %% [markdown]
-# The expected similarity does not depend on the number of answers, so that all prompts can be
-# compared by it. Ask for more answers to the prompts at the top.
+# Ask for more answers to the prompts at the top.
 #
 # ## 4. Which 60 rows should I keep?
 #
-# `select` adds the row that raises the score most, again and again. Without a limit it takes many
-# rows of a few prompts, so `per_prompt` limits their number.
+# `select` adds the row that raises the score most, again and again; `per_prompt` limits the rows of
+# a prompt.
 
 # %%
 rows, of_all = np.concatenate(list(outputs.values())), np.concatenate([asked] * 3)
@@ -127,14 +105,9 @@ taken = np.repeat(list(outputs), len(asked))[chosen.rows]
 print({name: int(np.sum(taken == name)) for name in outputs})
 
 # %% [markdown]
-# A diverse subset is not a good one by itself: errors and nonsense are diverse, too. Remove them
-# first.
+# Errors and nonsense are diverse, too. Remove them first.
 #
-# ## What to report
+# Report what you removed and by which number, the limit of rows a prompt, the score of a random
+# subset, and [the rest](../what_to_report.md).
 #
-# Report the size before and after, what you removed and by which number, the encoder and both
-# kernels, the limit of rows a prompt, the score of a random subset of the same size, and how you
-# checked quality.
-#
-# Next: [contributions](../contributions.md) explains influences and compares `select` with other
-# methods. [Bandwidths](../bandwidths.md), [what to report](../what_to_report.md).
+# Next: [contributions](../contributions.md) compares `select` with other methods.

@@ -3,9 +3,6 @@
 #
 # **Question.** My diffusion model nearly always gives the most common answer. Can I make its
 # samples more diverse without training it again, and how strongly may I push?
-#
-# **At the end** you have a guided sampler, a picture of its samples at three weights, and a rule
-# for the weight.
 
 # %%
 import jax
@@ -19,9 +16,8 @@ import condvendi_jax as cv
 # %% [markdown]
 # ## 1. A sampler
 #
-# This model is small, so that we know the truth. A prompt is a point of the plane. It has two good
-# answers, one above it and one below it; the one below is rare, one in ten. `denoise` predicts the
-# clean sample from a noisy one, as the network of a diffusion model does. Here it is exact.
+# A prompt is a point of the plane. It has two good answers, one above it and a rare one, one in
+# ten, below it. `denoise` predicts the clean sample from a noisy one, as a network does.
 
 # %%
 CHANCES, SPREAD = jnp.array([0.9, 0.1]), 0.2
@@ -40,10 +36,9 @@ def denoise(latents, alpha, sigma, prompts):
 # %% [markdown]
 # ## 2. Add the guide
 #
-# The guide is a transformation of optax, and the latents take the place of its parameters. At every
-# step, `update` returns the gradient of Conditional-RKE in the latents, and the sampler adds it to
-# the clean sample. After a batch, `remember` keeps the finished samples: the next batch is pushed
-# away from them.
+# The guide is a transformation of optax. At every step, `update` returns the gradient of
+# Conditional-RKE in the latents, and the sampler adds it to the clean sample. After a batch,
+# `remember` keeps the finished samples: the next batch is pushed away from them.
 
 
 # %%
@@ -83,9 +78,9 @@ def batches(weight):
 # %% [markdown]
 # ## 3. Try several weights
 #
-# **A score that guided the sampler no longer measures quality.** So we also look at something that
-# the guide does not see: the distance of a sample to the nearer of the two good answers. With your
-# own model, take the distance to real data, or how well samples fit their prompts.
+# **A score that guided the sampler no longer measures the model.** So we also look at something
+# that the guide does not see: the distance of a sample to the nearer good answer. For your model,
+# take the distance to real data, or how well samples fit their prompts.
 
 # %%
 WEIGHTS = [0.0, 0.1, 0.3, 1.0]
@@ -111,25 +106,19 @@ for ax, weight in zip(axes, (0.0, 0.3, 1.0), strict=True):
 _ = axes[0].legend(fontsize=7, loc="center")
 
 # %% [markdown]
-# Without guidance the rare answer comes about one time in ten. A weight of 0.3 gives it more often,
-# and samples stay near the answers. A weight of 1 has by far the largest score, and its samples are
-# far from any answer.
+# A weight of 0.3 gives the rare answer more often, and samples stay near the answers. A weight of 1
+# has by far the largest score, and its samples are far from any answer.
 #
 # ## 4. Choose the weight
 #
-# Say beforehand how much quality you may lose, and take the largest weight that keeps to it. Here
-# the distance may grow by half:
+# Say beforehand how much quality you may lose. Here the distance may grow by half:
 
 # %%
 chosen = max(weight for weight in WEIGHTS if off[weight] <= 1.5 * off[0.0])
 print(f"weight {chosen}: rare answer {rare[chosen]:.0%} in the place of {rare[0.0]:.0%}")
 
 # %% [markdown]
-# ## What to report
+# Report the guiding score and its kernels, the weight, the schedule, the window, the time of a step
+# with and without the guide, and a measure of quality that the guide did not see.
 #
-# Report the score that guided and its kernels, the weight and its schedule, the window, the steps
-# that are guided, the time of a step with and without the guide, and a measure of quality that the
-# guide did not see, at several weights. Do not report the guided score alone as a success.
-#
-# Next: [guidance](../guidance.md) has schedules, clipping, other scores and costs. [What to
-# report](../what_to_report.md) lists what every score needs.
+# Next: [guidance](../guidance.md) has schedules, other scores and costs.

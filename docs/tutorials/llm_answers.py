@@ -4,20 +4,15 @@
 # **Question.** I asked several language models the same prompts, several times each. Which model
 # gives more different answers to a prompt? For which prompts does it repeat itself?
 #
-# **At the end** you have the answer in a sentence and a table, a picture, and one page of HTML with
-# the answers behind the numbers.
-#
 # ## 1. The records
 #
-# A record is one line of JSON: a prompt and its answers. Here we write records of three models
-# whose behaviour we know:
+# A record is one line of JSON: a prompt and its answers. Here are records of three models:
 #
 # - `cautious` has three stories for each animal, but only one of the snail.
 # - `inventive` has eight stories for each animal.
 # - `deaf` has eight stories of the crow, and tells them whatever the prompt is.
 #
-# With your own models, skip this step. `read_records` reads [several
-# formats](../command_line.md#records-of-language-models).
+# `read_records` reads [many formats](../command_line.md#records-of-language-models).
 
 # %%
 # %matplotlib inline
@@ -56,31 +51,26 @@ print(records.answers["inventive"][:2])
 # ## 2. Compare
 #
 # `compare` takes texts. It embeds the answers by all-MiniLM-L6-v2 ([install
-# it](../command_line.md#pictures-and-texts)), and its bandwidth fits what people call the same.
-# Prompts repeat, so they are equal or different.
+# it](../command_line.md#pictures-and-texts)). Prompts repeat, so they are equal or different.
 
 # %%
 comparison = cv.compare(records.answers, records.prompts, orders=[2])
 print(comparison)
 
 # %% [markdown]
-# How to read it:
-#
-# - **Conditional-RKE** is the number of different answers to one prompt, for any number of answers:
-#   near 2.8 for `cautious`, which has three, and one of the snail; 7 to 9 for the others. "Differ,
-#   of 8" is the papers' score: how many of the given answers differ.
+# - **Conditional-RKE** is the number of different answers to one prompt: near 2.8 for `cautious`,
+#   7 to 9 for the others. "Differ, of 8" is the papers' score: how many of the answers differ.
 # - **RKE** is the number of different answers to all prompts together.
-# - Models with a common letter cannot be told apart. `inventive` and `deaf` share one in the column
-#   Conditional-RKE: **a high conditional score alone is no sign of quality.** Information-RKE shows
-#   who ignores the prompts: it is near 1 for `deaf`.
+# - `inventive` and `deaf` share a letter: they cannot be told apart by Conditional-RKE. **A high
+#   score alone is no sign of quality.** Information-RKE is near 1 for `deaf`, which ignores the
+#   prompts.
 
 # %%
 information = comparison.ranking("information", order=2).values
 print({model: round(score, 1) for model, score in information.items()})
 
 # %% [markdown]
-# The curves over the bandwidths show that `cautious` is behind however finely answers are told
-# apart.
+# `cautious` is behind at every bandwidth.
 
 # %%
 comparison.profile.plot()
@@ -88,8 +78,7 @@ comparison.profile.plot()
 # %% [markdown]
 # ## 3. Prompt by prompt
 #
-# `prompt_table` scores the answers to each prompt alone. The prompts for which a model repeats
-# itself stand first: for `cautious`, the snail.
+# The prompts for which a model repeats itself stand first: for `cautious`, the snail.
 
 # %%
 table = cv.prompt_table(comparison.pairs["cautious"], order=2, labels=records.prompts["cautious"])
@@ -98,9 +87,8 @@ print(table)
 # %% [markdown]
 # ## 4. A page with the answers
 #
-# A click on a prompt shows its answers side by side, with repetitions joined
-# ([an example](../example_report.html)). For your files, `condvendi report *.jsonl
-# --output=answers.html` is all of this tutorial in one line.
+# A click on a prompt shows its answers side by side ([an example](../example_report.html)). For
+# your files, `condvendi report *.jsonl --output=answers.html` is all of this tutorial.
 
 # %%
 page = folder / "answers.html"
@@ -115,6 +103,5 @@ cv.report.html(comparison, page, outputs=records.answers, prompts=records.prompt
 print(textwrap.fill(cv.report.latex(comparison, encoder="all-MiniLM-L6-v2").paragraph, 100))
 
 # %% [markdown]
-# Next: [what to report](../what_to_report.md), [bandwidths](../bandwidths.md),
-# [errors](../errors.md), [contributions](../contributions.md), and [a metric for
+# Next: [what to report](../what_to_report.md), [bandwidths](../bandwidths.md), and [a metric for
 # Inspect](../integrations.md).

@@ -4,10 +4,9 @@
 # **Question.** A paper shows diversity scores of several models, or scores against the number of
 # samples. What may I conclude from the figure, and what not?
 #
-# **At the end** you have four questions to ask of such a figure, and have seen what the answers
-# change. The numbers here come from two [studies](../studies/index.md) that repeat figures of the
-# Conditional-Vendi paper on emoji: a prompt is a name, such as "spider", and an output is a
-# designer's drawing of it.
+# Ask four questions of it, and [answer them](../what_to_report.md) below a figure of your own. The
+# numbers come from [studies](../studies/index.md) of emoji: a prompt is a name, such as "spider",
+# and an output is a designer's drawing of it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -47,11 +46,9 @@ ax.set(xscale="log", xlabel="number of drawings n", ylabel="score", ylim=(0, Non
 _ = ax.legend()
 
 # %% [markdown]
-# Conditional-Vendi nearly triples, although the drawings come from the same designers. So:
-#
-# - Compare scores of order 1 at equal n only. Two papers with different n cannot be compared.
-# - The papers' Conditional-RKE grows by a few percent. It settles early, as a truncated score.
-# - Do not read "11.9" as a number of drawings for a name. It is a number at this n.
+# Conditional-Vendi nearly triples, although the drawings come from the same designers. So compare
+# scores of order 1 at equal n only: "11.9" is not a number of drawings for a name, but a number at
+# this n. The papers' Conditional-RKE, and the truncated score, settle early.
 #
 # ## 2. Which bandwidth?
 #
@@ -63,12 +60,11 @@ for rule in last.rule.values:
     print(f"rule {rule}: Conditional-Vendi {last.sel(rule=rule):.1f}")
 
 # %% [markdown]
-# If a paper does not name its bandwidths and their rule, you can compare the points within one
-# figure, at most.
+# If a paper does not name its bandwidths, compare the points within one figure, at most.
 #
 # ## 3. Is the order of the models real?
 #
-# The study `bandwidth` scores eight designers at 17 bandwidths, as multiples of the rule's. It
+# The study `bandwidth` scores eight designers at 17 bandwidths, as multiples of the rule's, and
 # tests every two of them. `sign` is 1 or -1 where the test tells the two apart, and 0 elsewhere.
 
 # %%
@@ -80,11 +76,11 @@ print(f"{apart.sizes['pair']} pairs, told apart at some bandwidth: {int(apart.su
 print(f"pairs whose order turns round: {int(turns.sum())}")
 
 # %% [markdown]
-# A figure without errors ranks all eight designers. Here some pairs cannot be told apart at any
-# bandwidth, and for no pair does a test show that the order depends on the bandwidth. We look at a
-# pair whose curves cross.
+# Some pairs cannot be told apart at any bandwidth, and no test shows that an order depends on it.
 #
 # ## 4. Is the score near its limits?
+#
+# We look at a pair whose curves cross.
 
 # %%
 scored = swept.sel(sweep="outputs")
@@ -106,18 +102,10 @@ _ = ax.legend()
 print(f"{int(limit.sum())} of {limit.size} bandwidths are near a limit")
 
 # %% [markdown]
-# At small bandwidths nearly all drawings count as different, and at large ones nearly all count as
-# the same. There the score is near a limit, and all models get nearly the same number. **Equal
-# scores near a limit do not show equal models.** Between the limits, the curve of Noto is
-# below at small bandwidths, which may be chance, and above at larger ones, which the test shows. A
-# crossing of two curves alone is no finding.
+# At small bandwidths nearly all drawings count as different, and at large ones as the same. **Equal
+# scores near these limits do not show equal models.** Between them, Noto is below at small
+# bandwidths, which may be chance, and above at larger ones, which the test shows. A crossing alone
+# is no finding.
 #
-# ## What to report
-#
-# If you draw such a figure, write the four answers below it: n, the bandwidths with their rule,
-# standard errors or tests of differences, and where scores are near a limit. `cv.compare` computes
-# them, and `report` writes them.
-#
-# Next: [what to report](../what_to_report.md),
-# [bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles), [errors](../errors.md), [the
-# studies](../studies/index.md), and [theory](../theory.md): which statements of the papers hold.
+# Next: [bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles), and
+# [theory](../theory.md): which statements of the papers hold.

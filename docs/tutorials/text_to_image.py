@@ -3,9 +3,6 @@
 #
 # **Question.** My model makes pictures for prompts. Are its pictures diverse, or are only my
 # prompts diverse? Does it follow the prompts at all?
-#
-# **At the end** you have the three scores of three small models, a picture that shows what the
-# scores mean, and the pictures that repeat others most.
 
 # %%
 import matplotlib.pyplot as plt
@@ -16,8 +13,7 @@ import condvendi_jax as cv
 # %% [markdown]
 # ## 1. Pictures and prompts
 #
-# A prompt names a colour and a shape, such as "red disc": nine prompts. Each model draws 16
-# pictures of each, 32 x 32 pixels, so that we know what to expect:
+# Nine prompts name a colour and a shape, such as "red disc". Each model draws 16 pictures of each:
 #
 # - `fixed` follows the prompt, and draws the shape always in the same corner.
 # - `free` follows the prompt, and draws the shape in any of four corners.
@@ -65,10 +61,9 @@ for ax, prompt in zip(axes[0], PROMPTS, strict=True):
 # %% [markdown]
 # ## 2. The embeddings
 #
-# `Blur` is a small encoder for this page: it averages blocks of 4 x 4 pixels, so that small
-# movements do not count. **For real pictures** use a real encoder: `condvendi score
-# pictures --prompts=prompts.csv` embeds a folder of pictures and their prompts
-# ([how](../command_line.md#pictures-and-texts)).
+# `Blur` averages blocks of 4 x 4 pixels, so that small movements do not count. **For real
+# pictures** use a real encoder: `condvendi score pictures --prompts=prompts.csv` embeds a folder of
+# pictures and their prompts ([how](../command_line.md#pictures-and-texts)).
 
 
 # %%
@@ -86,13 +81,12 @@ outputs = {model: encoder.encode(drawn) for model, drawn in pictures.items()}
 prompts = np.eye(9, dtype=np.float32)[[PROMPTS.index(text) for text in texts]]
 
 # %% [markdown]
-# The prompts repeat, so any vectors serve that are equal for equal prompts. If your prompts are all
-# different, embed them with an encoder of texts, and choose a bandwidth for them, too.
+# The prompts repeat, so any vectors serve that are equal for equal prompts.
 #
 # ## 3. Choose the bandwidth, then score
 #
-# Which pictures should count as the same? Here: those that differ by a small movement alone.
-# Compare their distances with those of other pictures, and choose a bandwidth between the two.
+# Here pictures that differ by a small movement alone should count as the same. Choose a bandwidth
+# between their distances and those of other pictures.
 
 # %%
 drawn = outputs["fixed"].reshape(9, 16, -1)
@@ -104,34 +98,21 @@ kernels = {"output_kernel": cv.Gaussian(0.25), "prompt_kernel": cv.Indicator()}
 comparison = cv.compare(outputs, prompts, **kernels, orders=[2], profile=False)
 print("\n".join(str(comparison).splitlines()[:9]))
 
-# %%
-figure, axes = plt.subplots(1, 3, figsize=(9, 2.6), layout="constrained")
-for ax, score in zip(axes, ("vendi", "conditional", "information"), strict=True):
-    ranking = comparison.ranking(score, 2)
-    heights = [ranking.values[model] for model in pictures]
-    errors = [2 * ranking.standard_errors[model] for model in pictures]
-    ax.bar(list(pictures), heights, yerr=errors, color=["#0072B2", "#E69F00", "#009E73"])
-    ax.set_title(ranking.name)
-_ = axes[0].set_ylabel("different pictures, ± 2 errors")
-
 # %% [markdown]
-# How to read it: **RKE is the product of the other two.**
+# **RKE is the product of the other two.**
 #
 # - `fixed` has an RKE of about ten, and owes it to the prompts: Information-RKE is near 9,
-#   Conditional-RKE near 1. Small movements count a little, so that RKE is above nine.
-# - `free` follows the prompts nearly as well, and has about four pictures for each. In brackets is
-#   the papers' score, which 16 pictures a prompt keep below 4.
-# - `deaf` has a Conditional-RKE above 4, and an Information-RKE near 1: it ignores the prompts. A
-#   measure of quality, such as the agreement of pictures and prompts, must stand beside a diversity
-#   score.
+#   Conditional-RKE near 1. Small movements count a little.
+# - `free` follows the prompts nearly as well, and has about four pictures for each.
+# - `deaf` has a Conditional-RKE above 4, and an Information-RKE near 1: it ignores the prompts. So
+#   a measure of quality must stand beside a diversity score.
 #
-# A wider bandwidth gives a smaller RKE. Say which one you used, and show the scores at others
-# ([bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles)).
+# A wider bandwidth gives a smaller RKE: show the scores [at
+# others](../bandwidths.md#all-bandwidths-at-once-profiles), too.
 #
 # ## 4. Which pictures repeat others?
 #
-# The influence of a picture on Conditional-RKE is negative if the picture repeats others of its
-# prompt.
+# The influence of a picture is negative if it repeats others of its prompt.
 
 # %%
 found = cv.contributions(outputs["free"], prompts, **kernels, order=2)
@@ -143,12 +124,5 @@ print("for the nine most redundant pictures", alike[:9])
 print("for the nine most unusual pictures  ", alike[-9:])
 
 # %% [markdown]
-# ## What to report
-#
-# Report the number of prompts and of pictures of each, the encoder, the resolution that it saw,
-# both kernels and why you chose the bandwidth, the order, the errors, the sampler with its guidance
-# scale and steps, and whether you selected pictures.
-# `cv.report.latex(comparison, encoder="Blur")` writes the part that the library knows.
-#
-# Next: [what to report](../what_to_report.md), [bandwidths](../bandwidths.md),
-# [contributions](../contributions.md), and [guidance](guidance.py) for a more diverse sampler.
+# Next: [what to report](../what_to_report.md), also the resolution that the encoder saw;
+# [bandwidths](../bandwidths.md); and [guidance](guidance.py) for a more diverse sampler.

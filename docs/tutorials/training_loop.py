@@ -2,10 +2,6 @@
 # # Scores in a training loop
 #
 # **Question.** The loss of my generator falls. Does the generator lose its diversity on the way?
-#
-# **At the end** you have a training loop that scores the generator after every epoch, batch by
-# batch, and a picture of two generators: one loses its diversity, and the other reaches that of the
-# data.
 
 # %%
 import jax
@@ -19,9 +15,8 @@ import condvendi_jax as cv
 # %% [markdown]
 # ## 1. Data, a generator and two losses
 #
-# A prompt is one of four points of the plane. Its good outputs lie around it, with standard
-# deviation 1. The generator has two parameters: an offset, and a matrix that spreads noise around
-# the prompt.
+# A prompt is one of four points of the plane. Its good outputs lie around it. The generator adds an
+# offset, and noise that a matrix spreads.
 
 # %%
 POINTS = 6 * jnp.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
@@ -41,8 +36,8 @@ def generate(params, key, prompts):
 
 
 # %% [markdown]
-# We train it twice. The squared error compares an output with one good output. The energy distance
-# compares all outputs of a batch with all good outputs, so that it notices a lack of diversity.
+# The squared error compares an output with one good output; the energy distance compares all
+# outputs of a batch with all good ones.
 
 
 # %%
@@ -63,9 +58,8 @@ def energy_distance(outputs, good):
 # %% [markdown]
 # ## 2. The loop
 #
-# We keep the batches of an epoch, of any size, and score all of them together. Batches and their
-# order do not change the result. Choose the bandwidths before the loop: scores of other bandwidths
-# do not compare.
+# We keep the batches of an epoch, of any size, and score them together. Choose the bandwidths
+# before the loop: scores of other bandwidths do not compare.
 
 # %%
 kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
@@ -73,8 +67,6 @@ optimizer = optax.adam(0.01)
 
 
 def train(loss, epochs=12):
-    """Loss and score after each epoch."""
-
     @jax.jit
     def step(params, state, key):
         prompts, good = data(key, 128)
@@ -122,24 +114,14 @@ for ax, what in zip(axes, ("loss", "Conditional-RKE"), strict=True):
 _ = axes[1].legend()
 
 # %% [markdown]
-# **Both losses fall, and only the score shows the difference.** The squared error is smallest if
-# the generator gives the mean output to each prompt: its Conditional-RKE falls to 1. With the
-# energy distance it reaches nearly the diversity of the data. For Gaussian data the true value is
-# known: with standard deviation 1 in the plane and bandwidth 1 it is 5.
+# **Both losses fall, and only the score shows the difference.** With the squared error, the
+# generator gives the mean output to each prompt: its Conditional-RKE falls to 1. With the energy
+# distance it reaches nearly that of the data, whose true value is 5.
 #
-# ## 3. Other scores of the same batches
+# `cv.decompose` gives all scores of any order, also inside a compiled step.
 #
-# `cv.decompose` gives all scores of any order. Inside a compiled step, compute it of the batch.
-
-# %%
-scores = cv.decompose(good, prompts, **kernels)
-print(f"Vendi {float(scores.vendi):.1f}, Conditional-Vendi {float(scores.conditional):.2f}")
-
-# %% [markdown]
-# ## What to report
+# Report the kernels, how many outputs you scored at which steps, and the score of as many real
+# data.
 #
-# Report the kernels, how many outputs a score is of, at which steps you scored, and the score of
-# real data of the same number beside it. The papers' scores of few outputs are lower.
-#
-# Next: [an alarm in training](../training_loops.md), [bandwidths](../bandwidths.md), [a
-# reward for TRL](../integrations.md#trl-a-reward), [what to report](../what_to_report.md).
+# Next: [an alarm, W&B and TensorBoard](../training_loops.md), [a reward for
+# TRL](../integrations.md#trl-a-reward).
