@@ -29,7 +29,8 @@ class Report(NamedTuple):
 
     Attributes:
       paragraph: what was scored and how, in at most 80 words; or, if long, every choice and test.
-      latex: a table that fits a column, with a note; or, if long, that of all scores.
+      latex: a table that fits a column, with a note; or, if long, that of all scores. Comments
+        before it have the warnings.
       bibtex: the entries that the paragraph cites.
     """
 
@@ -95,11 +96,12 @@ def latex(
         optional = [*embedded, *_kernels(first), *verdict]
         sentences = _in_words(_WORDS, _in_short(evaluations, bars), optional, computed)
         table = _in_a_column(bars, math.nan if alone else result.level)
+    warned = "".join(f"% {' '.join(w.split())}\n" for w in evaluation.warning_lines(result.advice))
     start, middle, end = " ".join(map(escaped, sentences)).split(_CITED)
     paragraph = f"{start}\\cite{{{','.join(keys[:-1])}}}{middle}\\cite{{{_SOFTWARE}}}{end}"
     entries = _CITATIONS.read_text().strip().replace("VERSION", __version__).split("\n\n")
     chosen = [entry for entry in entries if any(key in entry for key in keys)]
-    return Report(paragraph, table, "\n\n".join(chosen))
+    return Report(paragraph, warned + table, "\n\n".join(chosen))
 
 
 def _in_short(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str:

@@ -99,7 +99,9 @@ def test_the_paragraph_says_what_was_chosen():
         assert part in words
     assert keys == ["jalali2026conditional", "jalali2023rke", "condvendi-jax"]
     assert "Saturated: different prompts count as alike (RKE" in words
-    assert "use a narrower" not in words  # That is for the author, not for the reader.
+    assert "--equal_prompts" not in words  # That is for the author, not for the reader.
+    comment, table = cv.report.latex(found).latex.split("\\begin{table}")
+    assert comment.startswith("% WARNING: ") and "--equal_prompts" in comment and table
 
 
 def test_outputs_alone_of_one_model_without_errors():
