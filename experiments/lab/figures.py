@@ -150,10 +150,9 @@ def _errors(values: xr.DataArray, ends: xr.DataArray) -> np.ndarray:
 
 def _letters(panel: Axes, places: np.ndarray, tops: np.ndarray, letters: Sequence[str]) -> None:
     """Letters of differences above the marks of one hue and their bars of error."""
-    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
     for place, height, words in zip(places, tops, letters, strict=True):
         if np.isfinite(height) and words:
-            panel.annotate(str(words), (place, height), (0, 4), **look)
+            style.above(panel, str(words), (place, height))
 
 
 def caption(

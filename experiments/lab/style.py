@@ -39,8 +39,8 @@ MEASURED, PRINTED, PROVED = BLUE, VERMILION, GREEN
 
 Shared = bool | Literal["none", "all", "row", "col"]
 
-_TEXT = 7.5  # Points: captions, legends and labels at lines.
-_HEADLINE = 10
+_TEXT = 7.5  # Points: legends and labels at lines.
+_HEADLINE, _CAPTION = 10, 7
 
 matplotlib.rcParams.update(
     {
@@ -173,12 +173,25 @@ def label_lines(*panels: Axes) -> None:
             )
 
 
-def known(panel: Axes, value: float, words: str, *, side: Literal["left", "right"] = "right"):
-    """Draws a dotted line at a known or printed value, and says above it what it is."""
+def above(panel: Axes, words: str, point: tuple[float, float], points: float = 4) -> None:
+    """Writes words so many points above a point of the data."""
+    panel.annotate(words, point, (0, points), textcoords="offset points", ha="center", fontsize=7)
+
+
+def known(
+    panel: Axes,
+    value: float,
+    words: str,
+    *,
+    side: Literal["left", "right"] = "right",
+    below: bool = False,
+) -> None:
+    """Draws a dotted line at a known or printed value, and says above or below it what it is."""
     panel.axhline(value, color=BLACK, linestyle=":", linewidth=1.2)
-    at, away = (1, -2) if side == "right" else (0, 3)
-    look: dict[str, Any] = {"textcoords": "offset points", "ha": side, "fontsize": _TEXT}
-    panel.annotate(words, (at, value), (away, 2), xycoords=panel.get_yaxis_transform(), **look)
+    at, away = ((1, -2) if side == "right" else (0, 3)), (-3 if below else 2)
+    look: dict[str, Any] = {"ha": side, "va": "top" if below else "bottom", "fontsize": _TEXT}
+    look |= {"xycoords": panel.get_yaxis_transform(), "textcoords": "offset points"}
+    panel.annotate(words, (at[0], value), (at[1], away), **look)
 
 
 def _apart(heights: np.ndarray, spacing: np.ndarray) -> np.ndarray:
@@ -224,8 +237,8 @@ def headline(figure: Figure, finding: str) -> None:
 
 def caption(figure: Figure, text: str) -> None:
     """What data, n, bandwidths and seed a figure shows: a line or two below the panels."""
-    width = int(figure.get_size_inches()[0] * 72 / (0.57 * _TEXT))
-    figure.supxlabel(textwrap.fill(text, width), fontsize=_TEXT, x=0.01, ha="left")
+    width = int(figure.get_size_inches()[0] * 72 / (0.57 * _CAPTION))
+    figure.supxlabel(textwrap.fill(text, width), fontsize=_CAPTION, x=0.01, ha="left")
 
 
 def paths(path: pathlib.Path) -> list[pathlib.Path]:
