@@ -49,6 +49,10 @@ class Kernels(lab.Rules):
         choices=bandwidth.RULES,
     )
 
+    @property
+    def first(self):
+        return dataclasses.replace(self, axis=self.axis[:1])
+
     def _choose(self, pairs, rules, seed):
         if self.kernel == "cosine" and self.rules:
             raise ValueError("--rules means nothing with --kernel=cosine.")
@@ -204,17 +208,13 @@ class Convergence(lab.Study):
         for data in dict.fromkeys(run.data for run in runs):
             own = [run for run in runs if run.data == data]
             shown = [run for run in own if run.study.method != "exact"] or own
-            kernels = shown[0].study.bandwidths
-            first = dataclasses.replace(kernels, axis=kernels.axis[:1])
-            study = dataclasses.replace(shown[0].study, bandwidths=first)
-            name = "_".join(filter(None, ("convergence", "{}", data)))
-            drawn[name.replace("_{}", "")] = _figure(
-                [dataclasses.replace(shown[0], study=study)], "conditional"
-            )
-            if shown[1:] or kernels != first:
-                drawn[name.format("rules")] = _figure(shown, "conditional")
-            for score in ("information", "vendi"):
-                drawn[name.format(score)] = _figure(shown, score)
+            study, kernels = shown[0].study, shown[0].study.bandwidths
+            study = dataclasses.replace(study, bandwidths=kernels.first)
+            parts = {"": [dataclasses.replace(shown[0], study=study)]}
+            parts |= {"rules": shown} if shown[1:] or kernels != kernels.first else {}
+            for part, of in (parts | {"information": shown, "vendi": shown}).items():
+                name = "_".join(filter(None, ("convergence", part, data)))
+                drawn[name] = _figure(of, part if part in _PREFIXES else "conditional")
         return drawn
 
     @classmethod
@@ -336,21 +336,12 @@ def _figure(runs, score):
     for panel in panels[-2:]:
         panel.set_xlabel("sample size n")
     style.label_lines(*panels)
-    unbiased, whole = (_said(found.sel(rule=rules, curve=c)) for c in ("RKE, unbiased", "Vendi"))
-    style.headline(figure, f"Unbiased {prefix}RKE {unbiased}, {prefix}Vendi {whole}")
+    said = []
+    for name, words in (("RKE, unbiased", f"Unbiased {prefix}RKE"), ("Vendi", f"{prefix}Vendi")):
+        verdicts = [settling.verdict(found.sel(rule=rule, curve=name)) for rule in rules]
+        by = f"settles by {sum(start is not None for _, start in verdicts)} of {len(rules)} kernels"
+        said.append(f"{words} {by if several else verdicts[0][0]}")
+    style.headline(figure, ", ".join(said))
     n = f"{study.repeats} orders" if study.repeats > 1 else ""
     bars = "" if several else "two deviations of a sample; grey: end ± 2%"
     return figures.caption(figure, runs, n=n, bars=bars)
-
-
-def _said(curves: xr.Dataset) -> str:
-    """From which size on the curves of several rules settle, or what is true of all."""
-    rules = [settling.verdict(curves.sel(rule=rule)) for rule in curves.rule.values]
-    starts = [start for _, start in rules if start is not None]
-    if len({words for words, _ in rules}) == 1:
-        return rules[0][0]
-    if len(starts) == len(rules):
-        return f"settles at n = {min(starts):,} to {max(starts):,}"
-    return (
-        f"settles by {len(starts)} of {len(rules)} kernels" if starts else "is not seen to settle"
-    )

@@ -43,28 +43,25 @@ def over_orders(found: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({"value": mean, "error": mean * (constant / n) ** 0.5, "orders": orders})
 
 
-def settled_from(
-    curve: xr.DataArray, near: float = NEAR, away: xr.DataArray | None = None
-) -> int | None:
+def settled_from(curve: xr.DataArray, near: float = NEAR, further=0.0) -> int | None:
     """The least size from which a curve stays near its last value; None where only the last is.
 
-    `away` is how far from it each size is; by default, by the distance of the curve.
+    `further` is what each size is away beside the curve's own distance.
     """
     curve = curve.dropna("n")
-    away = abs(curve - curve[-1]) if away is None else away.sel(n=curve.n)
-    far = np.flatnonzero(~(away <= near * curve[-1]).values)
-    first = far[-1] + 1 if far.size else 0
+    near_end = (abs(curve - curve[-1]) + further <= near * curve[-1]).values
+    first = near_end.size - np.argmin(near_end[::-1]) if not near_end.all() else 0
     return int(curve.n.values[first]) if first < curve.size - 1 else None
 
 
 def samples_settle(curve: xr.Dataset) -> int | None:
-    """`settled_from` of single samples: two of their deviations count as away.
+    """`settled_from` of single samples: two of their deviations are added to the mean's distance.
 
-    They are added to the distance of the mean over orders, beyond that mean's own error.
+    That distance counts beyond the mean's own error.
     """
-    last = curve.value.dropna("n")[-1]
-    mean = np.maximum((curve.value - last) ** 2 - curve.error**2 / curve.orders, 0) ** 0.5
-    return settled_from(curve.value, away=mean + 2 * curve.error)
+    last, error = curve.value.dropna("n")[-1], curve.error
+    away = np.maximum((curve.value - last) ** 2 - error**2 / curve.orders, 0) ** 0.5
+    return settled_from(last + away, further=2 * error)
 
 
 def verdict(curve: xr.Dataset) -> tuple[str, int | None]:

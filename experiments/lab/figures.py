@@ -131,7 +131,8 @@ def facets(
             panel.set_ylabel(y_label(of_row) if callable(y_label) else y_label)
         if callable(x_label) or index >= len(panels) - across:
             panel.tick_params(labelbottom=True)
-            panel.set_xlabel(x_label(of_row) if callable(x_label) else x_label or x)
+            label = x_label(of_row) if callable(x_label) else x_label
+            panel.set_xlabel(x if label is None else label)
     if hue is not None and len(hues) > 1:
         if kind == "lines" and len(hues) <= _AT_ENDS:
             style.label_lines(*panels[across - 1 : -1 : across], panels[-1])
@@ -172,9 +173,9 @@ def caption(
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
     fields = [value for run in runs for value in vars(run.study).values()]
-    # What several data have in common behind the first semicolon, the encoders, is said once.
-    halves = [run.study.description.rstrip(".").partition("; ")[::2] for run in runs]
-    described = dict.fromkeys([*(head for head, _ in halves), *(tail for _, tail in halves)])
+    # The page of all studies has the encoders: here they leave too little room.
+    described = [part for run in runs for part in run.study.description.rstrip(".").split("; ")]
+    described = [part for part in dict.fromkeys(described) if "MiniLM" not in part]
     kernels = scales.words([v for v in fields if hasattr(v, "words")], scale)
     parts = ["; ".join(filter(None, described))]
     if n:

@@ -161,16 +161,10 @@ def label_lines(*panels: Axes) -> None:
         spacing = 1.25 * _TEXT * pixels * (rows[:-1] + rows[1:]) / 2
         heights = _apart(np.array(ends)[order], spacing)
         for index, height in zip(order, heights, strict=True):
-            axes.annotate(
-                labels[index],
-                (1, _last_point(lines[index])[1]),
-                (4, (height - ends[index]) / pixels),
-                xycoords=axes.get_yaxis_transform(),
-                textcoords="offset points",
-                color=lines[index].get_color(),
-                fontsize=_TEXT,
-                va="center",
-            )
+            look = {"color": lines[index].get_color(), "fontsize": _TEXT, "va": "center"}
+            look |= {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+            end, away = (1, _last_point(lines[index])[1]), (height - ends[index]) / pixels
+            axes.annotate(labels[index], end, (4, away), **look)
 
 
 def above(panel: Axes, words: str, point: tuple[float, float], points: float = 4) -> None:
@@ -178,14 +172,7 @@ def above(panel: Axes, words: str, point: tuple[float, float], points: float = 4
     panel.annotate(words, point, (0, points), textcoords="offset points", ha="center", fontsize=7)
 
 
-def known(
-    panel: Axes,
-    value: float,
-    words: str,
-    *,
-    side: Literal["left", "right"] = "right",
-    below: bool = False,
-) -> None:
+def known(panel: Axes, value: float, words: str, *, side="right", below=False) -> None:
     """Draws a dotted line at a known or printed value, and says above or below it what it is."""
     panel.axhline(value, color=BLACK, linestyle=":", linewidth=1.2)
     at, away = ((1, -2) if side == "right" else (0, 3)), (-3 if below else 2)
