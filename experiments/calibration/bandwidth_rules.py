@@ -16,7 +16,7 @@ import condvendi_jax as cv
 from experiments import lab
 from experiments.calibration import known_modes
 from experiments.calibration.known_modes import EVERY, NAMED, OPEN, TOTAL
-from experiments.lab import agreement, figures, tables
+from experiments.lab import agreement, figures, style, tables
 
 OF_PAIRS, OF_SHARE = "pairs", "pairs with their share"
 _PARTS = (1.0, 0.7, 0.5, 0.35, 0.25)
@@ -206,17 +206,15 @@ class BandwidthRules(lab.Study):
     @classmethod
     def figures(cls, runs):
         shown = finalists(runs[-1].found)
-
-        def title(_, question):
-            middle = shown.value.sel(question=question).median("set").values
-            return f"{question}: {middle[0]:.2f} by the variance rule, {middle[2]:.2f} {CHOSEN}"
-
+        rule, chosen = shown.value.median("set").isel(candidate=[0, 2]).transpose("candidate", ...)
         counted = shown.sel(set=runs[-1].found.counted.astype(bool))
         drawn = figures.facets(
             counted, x="set", hue="candidate", column="question", across=1, kind="points",
-            title=title, y_label="|log(score / count)|", size=(8.0, 2.2),
+            y_label="|log(score / count)|", size=(7.0, 2.1), sharey=True, x_label="",
         )  # fmt: skip
-        n = f"{runs[-1].study.rows:,} rows a half at most; titles: medians over the sets"
+        rule, chosen = (f"{v.min():.2f} to {v.max():.2f}" for v in (rule, chosen))
+        style.headline(drawn, f"Median errors: {rule} by the variance rule, {chosen} if {CHOSEN}")
+        n = f"{runs[-1].study.rows:,} rows a half at most"
         return {"bandwidth_rules": figures.caption(drawn, runs[-1], n=n)}
 
     @classmethod

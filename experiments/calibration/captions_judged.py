@@ -42,7 +42,7 @@ class CaptionsJudged(lab.Study):
     data = "judged_captions"
     needs = ("task", "people", "photograph", "caption")
     takes = ("metric_reference",)
-    drawings = ("captions_judged",)
+    drawings = ("captions_judged", "captions_judged_changes")
 
     bandwidths: lab.Scales = lab.Scales()
     references: str = lab.flag(
@@ -139,14 +139,19 @@ class CaptionsJudged(lab.Study):
                 if method in of_paper and score in scores:
                     panel.plot(scores.index(score), of_paper[method], "x", color=style.PRINTED)
 
-        drawn = figures.facets(
-            shown, x="score", column="measure", across=3, kind="points", error="ends", each=printed,
-            title=lambda _, name: f"{name}: {_TITLES.get(name, 'share right')}",
-            size=(3.0, 2.4), sharey=False, x_label="", y_label="agreement",
-        )  # fmt: skip
-        bars = "95% intervals over photographs; crosses: what the paper prints"
-        n = f"fitted to {run.study.fitted:,} other photographs"
-        return {"captions_judged": figures.caption(drawn, run, n=n, bars=bars)}
+        drawn, best = {}, shown.value.idxmax("score")
+        judged, bars = shown.measure.isin([*TAUS]), "95%; crosses: the paper's (references: BERT-S)"
+        for name, part in zip(cls.drawings, (judged, ~judged), strict=True):
+            drawn[name] = figures.facets(
+                shown.sel(measure=part), x="score", column="measure", across=2, kind="points",
+                error="ends", each=printed, size=(3.5, 2.5), sharey=False, x_label="",
+                title=lambda _, name: f"{name}: {_TITLES.get(name, 'share right')}",
+                y_label="agreement",
+            )  # fmt: skip
+            words = (f"{score} ({k})" for k, score in best.sel(measure=part).to_series().items())
+            style.headline(drawn[name], f"The best scores: {', '.join(words)}")
+            figures.caption(drawn[name], run, n=f"fitted to {run.study.fitted:,} others", bars=bars)
+        return drawn
 
 
 def beside_printed(words: xr.DataArray) -> Table:

@@ -178,25 +178,26 @@ def taus(values: xr.DataArray, order: float) -> xr.DataArray:
 
 
 def _sweep(run, sweep):
-    """Both scores side by side as in the papers, and which pairs of models a test separates."""
-    figure, panels = style.panels(6, columns=3, size=(4.0, 3.0), sharex=True)
-    for first, order in zip((0, 3), ORDERS, strict=True):
-        own = run.found.sel(sweep=sweep, order=order)
-        for panel, score in zip(panels[first:], SCORES, strict=False):
-            _curves(panel, own.sel(score=score), f"{score}-{order}")
-        _separated(panels[first + 2], own.sign.sel(score=SCORES[0]), f"{SCORES[0]}-{order}")
+    """Both conditional scores, and below them which pairs of models a test separates."""
+    figure, panels = style.panels(4, size=(3.45, 2.3), sharex=True, sharey="row")
+    found, reverse = run.found.sel(sweep=sweep, score=SCORES[0]), 0
+    for above, below, order in zip(panels, panels[2:], ORDERS, strict=False):
+        _curves(above, found.sel(order=order), f"{SCORES[0]}-{order}")
+        reverse += _separated(below, found.sign.sel(order=order))
+    for panel in panels[1::2]:
+        panel.set_ylabel("")
     swept = "both bandwidths" if sweep == "both" else f"bandwidth of the {sweep}"
     for panel in panels:
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
         panel.axvline(1, color=style.GREY, linewidth=0.8)
         panel.tick_params(labelbottom=True)
-    for panel in panels[3:]:
-        panel.set_xlabel(f"{swept}, multiples of the rule's")
-    style.legend_above(figure, panels[0], columns=8)
-    study = run.study
-    n = f"{len(study.models)} models on {study.prompts:,} shared prompts, n = {study.n:,} each"
-    n += "; bands: 95% for all bandwidths at once; grey: all models saturated"
+    for panel in panels[2:]:
+        panel.set_xlabel(f"{swept} / the rule's")
+    style.legend_above(figure, panels[0], columns=4)
+    words = f"{reverse} pairs told apart reverse" if reverse else "No pair told apart reverses"
+    style.headline(figure, f"{words} its order with the bandwidth")
+    n = f"n = {run.study.n:,} each; 95% bands; grey: all saturated"
     return figures.caption(figure, run, n=n, scale=1.0)
 
 
@@ -210,14 +211,13 @@ def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
     step = math.sqrt(x[1] / x[0])
     for multiple in x[found.saturated.all("model").values]:
         panel.axvspan(multiple / step, multiple * step, color="0.9", linewidth=0, zorder=0)
-    mean = found.value.mean("model").values
-    panel.set_title(f"{name}: {mean.min():.3g} to {mean.max():.3g} on average")
-    panel.set_ylabel("effective number of modes")
+    panel.set_title(name)
+    panel.set_ylabel("effective modes")
     style.log_axis(panel)
 
 
-def _separated(panel: Axes, signs: xr.DataArray, name: str) -> None:
-    """How many pairs a test separates at each multiple, and in which order."""
+def _separated(panel: Axes, signs: xr.DataArray) -> int:
+    """Draws how many pairs a test separates at each multiple; returns how many in two orders."""
     nearest = signs.isel(multiple=np.argsort(abs(np.log(signs.multiple.values)), kind="stable"))
     usual = nearest.isel(multiple=(nearest != 0).argmax("multiple")).drop_vars("multiple")
     one, two, none = pairs_by_order(signs)
@@ -227,5 +227,5 @@ def _separated(panel: Axes, signs: xr.DataArray, name: str) -> None:
         panel.plot(signs.multiple, told, label=label, color=colour, linestyle=dash)
     panel.set_ylim(-0.5, 1.35 * (one + two + none))
     panel.legend(loc="upper center")
-    panel.set_title(f"{name}: {one} pairs keep an order, {two} reverse")
-    panel.set_ylabel(f"pairs that a test separates, of {one + two + none}")
+    panel.set_ylabel(f"pairs told apart, of {one + two + none}")
+    return two

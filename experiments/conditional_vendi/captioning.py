@@ -183,23 +183,30 @@ class Captioning(lab.Study):
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        found = by_name(with_errors(run.found))
+        found = by_name(with_errors(run.found)).isel(row=slice(2), scale=slice(2))
         own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
 
         def lines(panel, part):
             for bar in panel.containers:
                 places, values = bar[0].get_data()
                 panel.plot(places[: len(own)], values[: len(own)], color=bar[0].get_color())
-            if own and part.row.item().startswith("Cond"):
-                panel.plot(range(len(own)), range(1, len(own) + 1), color=style.GREY, zorder=0)
+            panel.plot(range(len(own)), range(1, len(own) + 1), color=style.GREY, zorder=0)
+            style.above(panel, "score = k", (1.6, 1.35), 0)
 
         drawn = figures.facets(
             found, x="captioner", hue="kind", row="row", column="scale", kind="points",
-            error="error", log_y=True, each=lines, y_label=lambda row: row, size=(3.4, 2.1),
+            error="error", log_y=True, each=lines, y_label=lambda row: row, size=(3.45, 2.2),
             title=lambda row, scale: f"bandwidths x {scale:g}", x_label="captions k, and controls",
+            sharey=True,
         )  # fmt: skip
-        n = f"{run.study.photographs} photographs of a kind; grey: score = k"
-        error = f"one jackknife standard error over {run.study.groups} groups of photographs"
+        last = found.value.sel(kind=ALL, captioner=own[-1:])
+        said = (
+            f"{v.min():.1f} to {v.max():.1f} at bandwidths x {s:g}"
+            for s, v in last.groupby("scale")
+        )
+        style.headline(drawn, f"For {own[-1]} captions the scores are {' and '.join(said)}")
+        n = f"{run.study.photographs} photographs of a kind"
+        error = f"jackknife over {run.study.groups} groups"
         return {"captioning": figures.caption(drawn, run, n=n, bars=error)}
 
 

@@ -26,6 +26,7 @@ _SCALED, _PAPER_TRUNCATION = "scaled", 10_000 / 25_000
 _ORDER_TWO_POINTS = 40  # Sizes of the order-2 curves, which cost no more than their last point.
 _EARLY = (50, 100)  # They begin there.
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
+_WHOLE = {"RKE": "plug-in", "Vendi": "all eigenvalues"}
 _BOTH = ",".join(scales.KERNELS)
 # The committed results have more than the default run, which is to take two minutes.
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
@@ -47,6 +48,10 @@ class Kernels(lab.Rules):
         "distance); each is a row of panels. variance if unset.",
         choices=bandwidth.RULES,
     )
+
+    @property
+    def first(self):
+        return dataclasses.replace(self, axis=self.axis[:1])
 
     def _choose(self, pairs, rules, seed):
         if self.kernel == "cosine" and self.rules:
@@ -71,9 +76,9 @@ class Convergence(lab.Study):
         (*_CAPTIONS, "--kernel=cosine", *_FINE),
     )
     drawings = tuple(
-        f"convergence{score}{data}"
+        f"convergence{grid}{data}"
         for data in ("", "_captions")
-        for score in ("", "_information", "_vendi")
+        for grid in ("", "_rules", "_information", "_vendi")
     )
 
     bandwidths: Kernels = Kernels()
@@ -180,15 +185,16 @@ class Convergence(lab.Study):
         return costs
 
     def tables(self, run):
-        """Where each curve ends, whether it has settled there, and its spread over the orders."""
+        """Where each curve ends, whether samples settle, and their deviation."""
         found = over_orders(run.found)
         near = f"within {settling.NEAR:.0%}"
-        grid = Table("bandwidths", "score", "last n", "there", near, "largest spread")
+        grid = Table("bandwidths", "score", "last n", "there", near, "deviation at n = 1,000")
         axes = found.rule.values, _PREFIXES, found.curve.values
         for rule, score, curve in itertools.product(*axes):
             line = found.sel(rule=rule, score=score, curve=curve)
-            last, spread = line.value.dropna("n")[-1], (line.error / line.value).max().item()
-            ends = f"{last.n.item():,}", f"{last.item():.4g}", settling.verdict(line.value)[0]
+            last = line.dropna("n", subset=["value"]).isel(n=-1)
+            ends = f"{last.n.item():,}", f"{last.value.item():.4g}", settling.verdict(line)[0]
+            spread = (last.error / last.value * (last.n / 1000) ** 0.5).item()
             spread = "-" if np.isnan(spread) else f"{spread:.2%}"
             grid.add_row(rule, _PREFIXES[score] + curve, *ends, spread)
         yield grid
@@ -198,12 +204,17 @@ class Convergence(lab.Study):
     @classmethod
     def figures(cls, runs):
         runs = sorted(runs, key=lambda run: "gaussian" not in run.study.bandwidths.kernel)
-        exact, drawn = [run for run in runs if run.study.method == "exact"], {}
-        for data, score in itertools.product(dict.fromkeys(run.data for run in runs), _PREFIXES):
+        drawn = {}
+        for data in dict.fromkeys(run.data for run in runs):
             own = [run for run in runs if run.data == data]
-            shown = [run for run in own if run not in exact] or own
-            words = ("convergence", "" if score == "conditional" else score, data)
-            drawn["_".join(filter(None, words))] = _figure(shown, score, exact)
+            shown = [run for run in own if run.study.method != "exact"] or own
+            study, kernels = shown[0].study, shown[0].study.bandwidths
+            study = dataclasses.replace(study, bandwidths=kernels.first)
+            parts = {"": [dataclasses.replace(shown[0], study=study)]}
+            parts |= {"rules": shown} if shown[1:] or kernels != kernels.first else {}
+            for part, of in (parts | {"information": shown, "vendi": shown}).items():
+                name = "_".join(filter(None, ("convergence", part, data)))
+                drawn[name] = _figure(of, part if part in _PREFIXES else "conditional")
         return drawn
 
     @classmethod
@@ -214,7 +225,7 @@ class Convergence(lab.Study):
 
         def line(run, rule, curve, score="conditional"):
             of_curve = over[run].isel(curve=names.index(curve))
-            return of_curve.value.sel(rule=rule, score=score).dropna("n")
+            return of_curve.sel(rule=rule, score=score).dropna("n", subset=["value"])
 
         def shown(data, sizes, error=None, **place):
             found = xr.concat([over[data + kernel] for kernel in kernels], "rule", join="outer")
@@ -227,9 +238,9 @@ class Convergence(lab.Study):
         estimated, exact = zip(*checked, strict=True)
         return {
             "shown": shown,
-            "at": lambda *of, n=-1: line(*of).sel(n=n) if n > 0 else line(*of)[-1],
+            "at": lambda *of, n=None: line(*of).value.sel(n=n or line(*of).n[-1]),
             "start": lambda *of: settling.verdict(line(*of))[1],
-            "near": lambda *of: settling.settled_from(line(*of)),
+            "near": lambda *of: settling.samples_settle(line(*of)),
             "held": np.sum([settling.held(*of) for of in checked], axis=0),
             "off": max(settling.deviation(estimated, exact, score) or 0 for score in _PREFIXES),
         }
@@ -279,57 +290,58 @@ def method_of(method: str, n: int) -> str:
     return "stored" if memory.fits(n, checks.compute_dtype()) else "matrix-free"
 
 
-def _figure(runs, score, exact):
-    """A row a rule: order 2, unbiased and order 1 in a panel each, with a scale of its own."""
-    parts, settings = [over_orders(run.found) for run in runs], [run.study for run in runs]
-    names = list(dict.fromkeys(name for part in parts for name in part.curve.values.tolist()))
-    found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=names, drop=True)
-    groups = [[name] for name in names if name.startswith("RKE")]
-    groups.append([name for name in names if name.startswith("Vendi")])
-    sizes = sorted({size for study in settings for size in (*study.shown, study.n)})
-    last_n, columns, legend = max(sizes), len(groups), {}
-    places = list(itertools.product(found.rule.values.tolist(), groups))
-    figure, panels = style.panels(len(places), columns=columns, size=(3.5, 2.4), sharex=True)
+def _figure(runs, score):
+    """A row a rule: the curves of order 2, and those of order 1 beside them on the same scale."""
+    parts = [over_orders(run.found) for run in runs]
+    curves = list(dict.fromkeys(name for part in parts for name in part.curve.values.tolist()))
+    found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=curves, drop=True)
     to_one = xr.concat([run.found.to_one_prompt.isel(repeat=0) for run in runs], "rule")
-    for panel, (rule, group) in zip(panels, places, strict=True):
-        if score == "conditional" and group[0].startswith("RKE") and to_one.sel(rule=rule) > 0:
-            look = {"color": style.BLACK, "linestyle": ":", "linewidth": 1.2}
-            line = panel.axhline(to_one.sel(rule=rule).item(), **look)
-            legend["to one prompt, of all its outputs"] = line
-        for name, marker, dash in zip(group, style.MARKERS, style.DASHES, strict=False):
+    rules = [rule.coordinate for run in runs for rule in run.study.bandwidths.axis]
+    study, prefix, several = runs[0].study, _PREFIXES[score], len(rules) > 1
+    places = list(itertools.product(rules, ("RKE", "Vendi")))
+    shared = "row" if score == "conditional" else False  # The others' orders are decades apart.
+    figure, panels = style.panels(
+        len(places), columns=2, size=(3.45, 2.3), sharex=True, sharey=shared
+    )
+    for panel, (rule, order) in zip(panels, places, strict=True):
+        for number, name in enumerate(name for name in curves if name.startswith(order)):
             curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
             if not curve.n.size:  # A truncation of another run.
                 continue
-            score_name, last = _PREFIXES[score] + name, curve.value[-1].item()
+            last, (_, start) = curve.value[-1].item(), settling.verdict(curve)
             ends = last * (1 - settling.NEAR), last * (1 + settling.NEAR)
-            legend["within 2% of the last value"] = panel.axhspan(*ends, color="0.9", zorder=0)
-            words, start = settling.verdict(curve.value)
+            panel.axhspan(*ends, color="0.88", zorder=0)
+            part = curve.sel(n=curve.n.isin((*study.shown, study.n)))
+            look = style.look(number, style.score_colour(prefix + name))
+            look |= {"linestyle": style.DASHES[number], "elinewidth": 0.8}
+            look["label"] = name.partition(", ")[2] or _WHOLE[order]
+            panel.errorbar(part.n, part.value, 2 * part.error.fillna(0), **look)
             if start is not None:
+                at = curve.value.sel(n=start).item()
                 look = {"markersize": 10, "color": style.BLACK, "markerfacecolor": "none"}
-                (circle,) = panel.plot(start, curve.value.sel(n=start), "o", **look)
-                legend["settled: stays there, and the data have twice this n"] = circle
-            part = curve.isel(n=curve.n.isin(sizes))
-            look = {"color": style.score_colour(score_name), "linestyle": dash, "marker": marker}
-            bars = {"yerr": part.error.fillna(0), "capsize": 3, "elinewidth": 1.4}
-            legend[score_name] = panel.errorbar(part.n, part.value, **bars, **look)
-            if name == group[0]:
-                rule_name = rule if rule in ("cosine", "given") else f"{rule} rule"
-                panel.set_title(f"{score_name}, {rule_name}:\n{words}")
-        style.log_counts(panel, [n for n in (50, 250, 1000, 4000) if n < last_n / 1.5] + [last_n])
+                panel.plot(start, at, "o", **look)
+                style.above(panel, f"{start:,}", (start, at), (12, 6)[order != "RKE" or number])
+        if order == "RKE" and score == "conditional" and to_one.sel(rule=rule) > 0:
+            value = to_one.sel(rule=rule).item()
+            style.known(panel, value, f"outputs to one prompt: {value:.2f}", below=True)
+        ticks = [n for n in (50, 250, 1000, 4000) if n < study.n / 2.9]
+        style.log_counts(panel, [*ticks, study.n])
+        rule_name = rule if rule in ("cosine", "given") else f"{rule} rule"
+        panel.set_title(f"{prefix}{order}" + (f", {rule_name}" if several else ""))
         panel.tick_params(labelbottom=True)
-    for panel in panels[::columns]:
-        panel.set_ylabel("effective number of modes")
-    for panel in panels[-columns:]:
+    for panel in panels[:: 2 if shared else 1]:
+        panel.set_ylim(0, 1.15 * panel.get_ylim()[1])
+    for panel in panels[::2]:
+        panel.set_ylabel("effective modes")
+    for panel in panels[-2:]:
         panel.set_xlabel("sample size n")
-    figure.legend(legend.values(), legend.keys(), loc="outside upper center", ncols=3)
-    n, bars = "one random order", ""
-    if (orders := max(study.repeats for study in settings)) > 1:
-        n = f"means over {orders} random orders"
-        bars = "one standard deviation over the orders, which shrinks as n nears all pairs"
-    methods = xr.concat([run.found.method for run in runs], "rule", join="outer")
-    estimated = methods.isin(("stored", "matrix-free")).any(("rule", "repeat"))
-    if estimated.any():
-        n += f"; spectra of {methods.n.values[estimated].min():,} pairs or more are estimated"
-        if (error := settling.deviation(runs, exact, score)) is not None:
-            n += f", within {error:.1%} of all eigenvalues"
+    style.label_lines(*panels)
+    said = []
+    for name, words in (("RKE, unbiased", f"Unbiased {prefix}RKE"), ("Vendi", f"{prefix}Vendi")):
+        verdicts = [settling.verdict(found.sel(rule=rule, curve=name)) for rule in rules]
+        by = f"settles by {sum(start is not None for _, start in verdicts)} of {len(rules)} kernels"
+        said.append(f"{words} {by if several else verdicts[0][0]}")
+    style.headline(figure, ", ".join(said))
+    n = f"{study.repeats} orders" if study.repeats > 1 else ""
+    bars = "" if several else "two deviations of a sample; grey: end ± 2%"
     return figures.caption(figure, runs, n=n, bars=bars)

@@ -189,6 +189,6 @@ def _panels(run: lab.Run) -> Figure:
     first.text(corner, corner + 0.06 * edge, f"bandwidth {study.bandwidth:g}", fontsize=7.5)
     n = (
         f"n = {study.n:,} pairs; colour: the prompt's mode. Scores: means of {study.repeats} draws "
-        "[printed in the paper]; Gaussian kernel"
+        "[printed in the paper, to which the geometry is fitted]; Gaussian kernel"
     )
     return figures.caption(figure, run, n=n)

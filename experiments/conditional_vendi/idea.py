@@ -50,6 +50,8 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     handles = [left.scatter([], [], color=colour, s=18) for colour in _KINDS]
     words = [f"prompts of kind {kind + 1}" for kind in range(4)]
     figure.legend(handles, words, loc="outside upper left", ncols=4)
+    finding = "RKE is the same, but only model B gives different outputs to one prompt"
+    style.headline(figure, f"{finding}: Conditional-RKE counts them")
     style.caption(
         figure,
         f"A toy: {_N:,} prompts of four kinds, one output each. Each point is an output in the "

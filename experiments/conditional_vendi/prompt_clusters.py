@@ -160,17 +160,20 @@ def _figure(run: lab.Run) -> Figure:
 
     def title(_, score):
         last = found.value.sel(score=score).isel(k=-1)
-        return f"{score}\nat k = {study.counts[-1]}: x " + ", x ".join(f"{v:.3g}" for v in last)
+        return f"{score}: x " + ", ".join(f"{v:.3g}" for v in last)
 
     drawn = figures.facets(
         found, x="k", hue="scale", column="score", error="ends", title=title, log_y=True,
-        names={scale: f"bandwidths x {scale:g}" for scale in found.scale.values},
-        size=(2.9, 2.8), sharey=False, x_label="clusters of prompts, k",
+        names={scale: f"x {scale:g}" for scale in found.scale.values},
+        across=2, size=(3.45, 2.2), sharey=True, x_label="clusters of prompts, k",
         y_label=f"score / score at k = {study.counts[0]}",
         each=lambda panel, _: style.log_counts(panel, study.counts),
     )  # fmt: skip
+    last = found.value.isel(k=-1).to_series()
+    falls = dict.fromkeys(score for _, score in last[last < 1].index)
+    but = f", but {' and '.join(falls)} falls at some bandwidths" if falls else ""
+    style.headline(drawn, f"Scores rise from k = {study.counts[0]} to {study.counts[-1]}{but}")
     n = f"{study.prompts} prompts, outputs of their clusters' medoids; {study.repeats} starts"
-    if study.left_out:
-        n += f"; without {', '.join(study.left_out)} (less than half of the prompts)"
-    bars = f"smallest and largest of {len(study.models)} models" if len(study.models) > 1 else ""
+    n += f"; without {', '.join(study.left_out)}" if study.left_out else ""
+    bars = f"range of {len(study.models)} models" if len(study.models) > 1 else ""
     return figures.caption(drawn, run, n=n, bars=bars)

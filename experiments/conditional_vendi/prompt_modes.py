@@ -139,13 +139,9 @@ def told(found: xr.Dataset) -> xr.Dataset:
 
 
 def _figure(run: lab.Run) -> Figure:
-    """The scores of every mode: a row a score, a column a bandwidth."""
-    study, found = run.study, told(run.found)
+    """The scores of every mode at the bandwidth that is shown."""
+    study, found = run.study, told(run.found).sel(scale=run.study.bandwidths.shown)
     found["error"] = stats.t.ppf(0.975, len(study.names) - 1) * found.error
-
-    def title(score, scale):
-        among = found.among.sel(score=score, scale=scale).item()
-        return f"bandwidths x {scale:g}: modes 2-{study.modes}\ndiffer by up to {among:.1f} errors"
 
     def look(panel, part):
         panel.set_xticks(part.mode)
@@ -154,10 +150,11 @@ def _figure(run: lab.Run) -> Figure:
             style.log_numbers(panel.yaxis)
 
     drawn = figures.facets(
-        found[["value", "error"]], x="mode", row="score", column="scale", kind="points",
-        error="error", title=title, x_label="prompt mode", y_label="{} of its outputs".format,
-        size=(3.0, 2.3), sharey=False, each=look,
+        found[["value", "error"]], x="mode", column="score", kind="points", error="error",
+        x_label="prompt mode", y_label="effective modes", size=(3.45, 2.4), sharey=False, each=look,
     )  # fmt: skip
-    n = f"{study.n:,} pairs of {len(study.names):,} prompts"
-    bars = "95% over prompts; titles: the largest difference in its standard errors"
-    return figures.caption(drawn, run, n=n, bars=bars)
+    first = (found.value.isel(mode=0, drop=True) >= found.value).all().item()
+    words = f"odes 2 to {study.modes} differ by up to {found.among.max():.1f} standard errors"
+    style.headline(drawn, f"Mode 1 is the most diverse; m{words}" if first else f"M{words}")
+    n = f"{study.n:,} pairs"
+    return figures.caption(drawn, run, n=n, bars="95%", scale=study.bandwidths.shown)

@@ -1,4 +1,4 @@
-"""Curves of scores against the sample size: means, from where they settle, errors of estimates."""
+"""Curves of scores against the sample size: where samples settle, and errors of estimates."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,33 +30,53 @@ def scores_of(found: xr.Dataset) -> xr.DataArray:
 
 
 def over_orders(found: xr.Dataset) -> xr.Dataset:
-    """The mean of each score over the orders that have a size; where several have, the `error`."""
+    """The mean of each score over the `orders` that have a size, and the `error` of one sample.
+
+    Few orders say little of one size, so the deviation is one constant for all sizes, over √n.
+    Samples that share pairs deviate less, so orders of all N pairs have 1/n - 1/N for 1/n.
+    """
     scores = scores_of(found)
-    mean, count = scores.mean("repeat"), scores.count("repeat")
+    mean, orders, n = scores.mean("repeat"), scores.count("repeat"), scores.n
     # Not `std(ddof=1)`, which warns where there is one order.
-    variance = ((scores - mean) ** 2).sum("repeat") / (count - 1).where(count > 1)
-    return xr.Dataset({"value": mean, "error": (variance**0.5).where(scores.n < scores.n.max())})
+    variance = ((scores - mean) ** 2).sum("repeat") / (orders - 1).where(orders > 1)
+    constant = (variance / mean**2 / (1 / n - 1 / n.max()).where(n < n.max())).mean("n")
+    return xr.Dataset({"value": mean, "error": mean * (constant / n) ** 0.5, "orders": orders})
 
 
-def settled_from(curve: xr.DataArray, near: float = NEAR) -> int | None:
-    """The least size from which a curve stays near its last value; None where only the last is."""
+def settled_from(curve: xr.DataArray, near: float = NEAR, further=0.0) -> int | None:
+    """The least size from which a curve stays near its last value; None where only the last is.
+
+    `further` is what each size is away beside the curve's own distance.
+    """
     curve = curve.dropna("n")
-    away = np.flatnonzero(np.abs(curve.values / curve.values[-1] - 1) > near)
-    first = away[-1] + 1 if away.size else 0
+    near_end = (abs(curve - curve[-1]) + further <= near * curve[-1]).values
+    first = near_end.size - np.argmin(near_end[::-1]) if not near_end.all() else 0
     return int(curve.n.values[first]) if first < curve.size - 1 else None
 
 
-def verdict(curve: xr.DataArray) -> tuple[str, int | None]:
-    """Whether a curve has settled, in words, and from which size on; None where it has not.
+def samples_settle(curve: xr.Dataset) -> int | None:
+    """`settled_from` of single samples: two of their deviations are added to the mean's distance.
 
-    It has if it stays near its last value from a size on that the data have at least twice.
+    That distance counts beyond the mean's own error.
     """
-    start = settled_from(curve)
+    last, error = curve.value.dropna("n")[-1], curve.error
+    away = np.maximum((curve.value - last) ** 2 - error**2 / curve.orders, 0) ** 0.5
+    return settled_from(last + away, further=2 * error)
+
+
+def verdict(curve: xr.Dataset) -> tuple[str, int | None]:
+    """Whether single samples settle, in words, and from which size on; None where they do not.
+
+    They do if they stay near the last value from a size on that the data have at least twice.
+    """
+    start = samples_settle(curve)
+    if curve.error.isnull().all():
+        return "has one order", None
     if start is None:
-        return "not settled", None
-    if 2 * start > curve.dropna("n").n.max():
-        return f"cannot say (near from {start:,})", None
-    return f"settled from {start:,}", start
+        return "does not settle", None
+    if 2 * start > curve.value.dropna("n").n.max():
+        return f"may settle at n = {start:,}", None
+    return f"settles at n = {start:,}", start
 
 
 def held(run: lab.Run, known: lab.Run) -> tuple[int, int]:

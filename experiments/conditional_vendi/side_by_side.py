@@ -13,7 +13,7 @@ from scipy import stats
 import condvendi_jax as cv
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement, figures, models, tables
+from experiments.lab import agreement, figures, models, style, tables
 
 _FEWEST, _MOST = 3, 200  # Prompts of a comparison.
 ALL, OUTPUTS = "all", "outputs"  # The only source where none is named; the embeddings as given.
@@ -230,7 +230,7 @@ class SideBySide(lab.Study):
                 drawn["_".join(name)] = figures.caption(
                     _models(run.found.sel(place), scale), dataclasses.replace(run, study=study),
                     n=n, scale=scale,
-                    bars="95%, over groups of prompts; a letter in common: not told apart",
+                    bars="95%; a letter in common: not told apart",
                 )  # fmt: skip
         return drawn
 
@@ -246,14 +246,19 @@ def _models(found: xr.Dataset, scale: float) -> Figure:
 
     def title(_: None, score: str) -> str:
         apart = (f"{n:g} {_NAMES[e]}" for e, n in told.sel(score=score).to_series().items())
-        return f"{score}:\n{', '.join(apart)} of {pairs} pairs told apart"
+        return f"{score}:\n{', '.join(apart)}"
 
     letters = found.letters.where((found.embedding == OUTPUTS) & few, "")
     interval = stats.t.ppf(0.975, found.groups.max() - 1) * found.error
     found = found.assign(interval=interval, letters=letters)
-    return figures.facets(
+    drawn = figures.facets(
         found, x="model", hue="embedding", column="score", across=2 if few else 1, kind="points",
         error="interval", letters="letters", names=_NAMES, title=title,
-        size=(5.4, 2.2) if few else (12, 2), sharey="none", y_label="effective number",
-        x_label="model" if few else "model, shortest outputs first",
+        size=(3.5, 2.1) if few else (7, 1.6), sharey="none", y_label="modes",
+        x_label="" if few else "shortest outputs first",
     )  # fmt: skip
+    style.headline(
+        drawn,
+        f"At most {told.sel(score=found.score).max():g} of {pairs} pairs of models are told apart",
+    )
+    return drawn

@@ -226,24 +226,25 @@ class Substitution(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        figure, axes = style.panels(4 * len(runs), columns=4, size=(2.7, 2.4), sharey="col")
-        scale = runs[0].study.bandwidths.shown
-        for run, *row, last in zip(runs, *(axes[k::4] for k in range(4)), strict=True):
-            found = run.found.sel(scale=[scale])
-            falls = summary(found).value.sel(of="fall", scale=scale)
-            for panel, metric in zip(row, (METRICS[0], *FITTED), strict=True):
-                _lines(panel, found.value.sel(metric=[metric], scale=scale))
-                words = f"in {run.study.dimensions} directions " if metric in FITTED else ""
-                title = f"{run.study.data_name}: {words}\nfalls by {falls.sel(metric=metric):.3g}"
-                panel.set(title=title, ylabel=metric)
-            _lines(last, left(found).sel(scale=scale).dropna("metric", how="all"))
-            last.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
-            last.set(title="all metrics:\nshare of the range left", ylabel="share left")
-        for panel in axes[-4:]:
-            panel.set_xlabel("share replaced, %")
-        style.legend_above(figure, axes[3], columns=4)
-        n = ", ".join(str(run.study.scored) for run in runs) + f" pairs; dashed: the {SAME}"
-        bars = f"one standard deviation of {runs[0].study.repeats} draws"
+        figure, axes = style.panels(len(runs), size=(2.35, 2.6), sharey=True)
+        scale, kept = runs[0].study.bandwidths.shown, []
+        for run, panel in zip(runs, axes, strict=True):
+            shares = left(run.found.sel(scale=[scale])).sel(scale=scale).dropna("metric", how="all")
+            _lines(panel, shares)
+            panel.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
+            name = f"{run.study.data_name},\n{run.study.dimensions} directions"
+            panel.set(title=name, xlabel="share replaced, %")
+            kept.append(shares.sel(replaced=OTHER).mean("repeat").sel(share=0.5, method="nearest"))
+        axes[0].set_ylabel("share of the range left")
+        style.legend_above(figure, axes[0], columns=4)
+        half = xr.concat(kept, "run")
+        few, many = (half.sel(metric=half.metric.isin(FITTED) == fitted) for fitted in (0, 1))
+        few, many = (f"{of.min():.0%} to {of.max():.0%}" for of in (few, many))
+        finding = f"With half replaced, Information scores keep {few} of their range"
+        style.headline(figure, f"{finding}, {' and '.join(FITTED)} {many}")
+        style.above(axes[0], SAME, (70, 1.0), -14)
+        n = ", ".join(str(run.study.scored) for run in runs) + " pairs"
+        bars = f"deviation of {runs[0].study.repeats} draws"
         return {"substitution": figures.caption(figure, runs, n=n, bars=bars, scale=scale)}
 
 

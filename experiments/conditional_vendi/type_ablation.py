@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments import lab
 from experiments.conditional_vendi import type_draws
-from experiments.conditional_vendi.type_draws import KINDS, PROMPTINGS, SCORES
+from experiments.conditional_vendi.type_draws import PROMPTINGS, SCORES
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style, tables
 
@@ -22,6 +22,7 @@ _PROMPTS = {
 _SETS = ("dogs", "fruits", "clothing", "animals", "objects")
 _MODELS = ("0.1", "0.55", "1")
 _UNCLUSTERED = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
+_SHOWN = ["Conditional-Vendi", "Cluster-Vendi", "Conditional-RKE", "Cluster-RKE"]
 
 
 class TypeAblation(lab.Study):
@@ -225,38 +226,47 @@ def _scores(run: lab.Run) -> Figure:
     """Scores against the number of types, by prompts that leave the type open and that name it."""
     study = run.study
     values = run.found.value.sel(scale=study.bandwidths.shown, drop=True)
-    times = type_draws.growth(values).value
-
-    def title(_, score):
-        both = (times.sel(prompting=prompting, score=score).item() for prompting in PROMPTINGS)
-        return "{}: x {:.2g}, named x {:.2g}".format(score, *both)
-
+    times = type_draws.growth(values).value.sel(score=_SHOWN[::2])
     drawn = figures.facets(
-        tables.spreads(values, "repeat"), x="j", hue="prompting", column="score", error="error",
-        across=len(KINDS), each=lambda panel, _: panel.set_ylim(0, None), title=title,
-        x_label="number of types j", size=(3.1, 2.4), sharey=False,
+        tables.spreads(values.sel(score=_SHOWN), "repeat"), x="j", hue="prompting", column="score",
+        error="error", across=2, names=dict(zip(PROMPTINGS, ("unnamed", "named"), strict=True)),
+        x_label=f"number of types j (n = {study.per_type} j)", y_label="effective modes",
+        size=(3.45, 2.2),
     )  # fmt: skip
-    n = f"{study.repeats} draws of {study.per_type} a type"
+    for panel in drawn.axes:
+        panel.set_ylim(0)
+    style.headline(drawn, (
+        "With {0} types and {0} times n, Conditional-Vendi is x {1:.2g} (named x {2:.2g}), "
+        "Conditional-RKE x {3:.2g} (named x {4:.2g})"
+    ).format(len(study.types), *times.transpose("score", "prompting").values.ravel()))  # fmt: skip
+    n = f"{study.repeats} draws"
     n += ", prompts by the second encoder" if study.prompts_by == "second" else ""
-    bars = "one standard deviation; titles: all types over one"
+    bars = "one standard deviation"
     return figures.caption(drawn, run, n=n, bars=bars, scale=study.bandwidths.shown)
 
 
 def _growth(runs: Sequence[lab.Run]) -> Figure:
     """How many times the score of all types is that of one, against the bandwidths."""
-    values = _together(runs).value.sel(score=list(_UNCLUSTERED))
+    growth = type_draws.growth(_together(runs).value.sel(score=_SHOWN[::2]))
     drawn = figures.facets(
-        type_draws.growth(values), x="scale", hue="run", row="prompting", column="score",
+        growth, x="scale", hue="run", row="score", column="prompting",
         error="error", log_y=True, x_label="multiple of the bandwidths",
-        y_label="score of all types / of one", size=(2.9, 2.3), sharey=True,
+        y_label="score of all types / of one", size=(3.45, 2.3), sharey=True,
     )  # fmt: skip
+    narrow, (unnamed, named) = growth.scale.min().item(), PROMPTINGS
+    least, most = (
+        growth.value.sel(scale=narrow, prompting=unnamed).min(),
+        growth.value.sel(scale=narrow, prompting=named).max(),
+    )
+    finding = f"At {narrow:g} of the bandwidths unnamed types raise both scores x {least:.1f} or "
+    style.headline(drawn, f"{finding}more, named ones x {most:.1f} or less")
     style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
     return drawn
 
 
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
     """Conditional- against Cluster-scores, a point a number of types (CV-early figs 22 and 23)."""
-    figure, axes = style.panels(4, columns=2, size=(4.4, 3.4))
+    figure, axes = style.panels(4, columns=2, size=(3.45, 2.8))
     values = _together(runs).value.sel(scale=runs[0].study.bandwidths.shown)
     together = type_draws.correlations(values, ["prompting", "j"]).mean("repeat")
     found = tables.spreads(values, "repeat")
@@ -272,6 +282,8 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
         title = f"r = {r.min():.2f} to {r.max():.2f} over all prompts of a set"
         panel.set(xlabel=name, ylabel=conditional, title=title)
     style.legend_above(figure, axes[0], columns=6)
+    finding = "Conditional- and Cluster-scores correlate at"
+    style.headline(figure, f"{finding} {together.min():.2f} to {together.max():.2f}")
     words = "A point a number of types; filled: type unspecified, open: specified. Bars: one "
     words += "standard deviation. r: Pearson's correlation within a draw, the mean of the draws."
     style.caption(figure, f"{_draws(runs)}. {words}")

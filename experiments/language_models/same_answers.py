@@ -145,12 +145,14 @@ class SameAnswers(lab.Study):
         look = {"color": style.GREY, "lw": 0.8, "label": "the same on average"}
         figure = figures.facets(
             run.found, x="alike", hue="part", value="share", error="share_error",
-            each=lambda panel, _: panel.plot([0, 1], [0, 1], **look), size=(4.6, 3.6),
-            title=lambda *_: "Is the squared kernel the probability\nthat two are the same?",
+            each=lambda panel, _: panel.plot([0, 1], [0, 1], **look), size=(5.8, 3.2),
             x_label="mean squared kernel of an eighth of the pairs",
             y_label="share that people call the same",
         )  # fmt: skip
-        return {"same_answers": figures.caption(figure, run, n=n, bars="one standard error")}
+        off = abs(run.found.share - run.found.alike).groupby("part").mean(...).to_series().items()
+        words = " and ".join(f"{value:.2f} ({part})" for part, value in off)
+        style.headline(figure, f"The squared kernel is off the share called the same by {words}")
+        return {"same_answers": figures.caption(figure, run, n=n, bars="one error")}
 
 
 def area(alike: np.ndarray, same: np.ndarray) -> float:

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from experiments import lab
-from experiments.lab import figures, models, tables
+from experiments.lab import figures, models, style, tables
 from experiments.rke.coverage import neighbourly
 
 METRICS = ("RKE-MC", "RRKE", "Precision", "Recall", "Density", "Coverage")
@@ -102,10 +102,20 @@ class BesideReal(lab.Study):
     @classmethod
     def figures(cls, runs):
         scale = runs[0].study.bandwidths.shown
-        found = runs[0].found.sel(scale=scale)
+        found = runs[0].found.sel(scale=scale, metric=list(METRICS[:4]))
+        ends = found.value + 1.96 * found.error * xr.DataArray([-1, 1], dims="end")
+        ends = ends.where(
+            found.metric.isin(METRICS[:2]), ends.clip(0, 1)
+        )  # Shares are not above 1.
         drawn = figures.facets(
-            found.assign(interval=1.96 * found.error), x="model", hue="embedding", column="metric",
-            across=3, kind="points", error="interval", sharey="none", size=(4.4, 2.2), y_label="",
+            found.assign(ends=ends), x="model", hue="embedding", column="metric", x_label="",
+            across=2, kind="points", error="ends", sharey="none", size=(3.5, 2.0), y_label="",
         )  # fmt: skip
+        value = found.value.drop_sel(model=runs[0].study.reference)
+        most = value.sel(metric="RKE-MC").idxmax("model").values
+        both = " or ".join({*most, *value.sel(metric="Precision").idxmin("model").values})
+        style.headline(
+            drawn, f"{both} has the highest RKE-MC and the lowest precision of the models"
+        )
         bars = "95%, from random halves of the prompts"
         return {"beside_real": figures.caption(drawn, runs, bars=bars, scale=scale)}

@@ -35,6 +35,7 @@ def by_psi() -> Figure:
             axes.set_title(names[column], loc="left", fontsize=7.5)
         if column == 0:
             axes.set_ylabel(f"psi {psi[row]}", rotation=0, ha="right", va="center")
+    style.headline(figure, "At psi = 0 all drawings of a class are one; they part as psi grows")
     words = f"{draws} of each of {classes} classes, seed {SEED}; the same latents down a column"
     style.caption(figure, f"Conditional VAE (weights: ml5.js, trained on Quick, Draw!): {words}.")
     return figure
@@ -179,17 +180,15 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
     shown = shown.assign(half=half).assign_coords(of=["all types", "within a type"])
     scale = runs[0].study.bandwidths.shown
 
-    def title(generator, of):
-        curve = shown.value.sel(generator=generator, of=of, scale=scale)
-        return f"{generator}, {of}: RKE {_change(curve)} (bandwidths x {scale:g})"
-
     drawn = figures.facets(
         shown, x="setting", hue="scale", row="generator", column="of", error="half", log_y=True,
-        names={label: f"bandwidths x {label:g}" for label in shown.scale.values.tolist()},
-        title=title, x_label=_knobs(runs).__getitem__, y_label="RKE-MC",
-        size=(5.4, 2.9), sharey=False,
+        names={label: f"x {label:g}" for label in shown.scale.values.tolist()},
+        title=lambda generator, of: f"{generator}, {of}", x_label=_knobs(runs).__getitem__,
+        y_label="RKE-MC", size=(3.6, 2.4), sharey="row",
     )  # fmt: skip
-    sizes = (run.study.samples * len(run.study.types) for run in runs)
-    n = f"{' and '.join(f'{size:,}' for size in sizes)} a setting"
-    bars = f"95%, {runs[0].study.groups} groups of prompts or types"
-    return figures.caption(drawn, runs, n=n, bars=bars)
+    middle = shown.value.sel(scale=scale)
+    whole, within = (
+        " and ".join(_change(curve.sel(of=of)) for curve in middle) for of in shown.of.values
+    )
+    style.headline(drawn, f"Within a type RKE {within}; over all types it {whole}")
+    return figures.caption(drawn, runs, bars=f"95%, {runs[0].study.groups} groups")

@@ -87,26 +87,50 @@ def test_mean_and_spread_are_over_the_repeats_that_have_a_size():
     found = xr.Dataset({"entropy": (("repeat", "term", "n"), terms)}, labels)
     over = settling.over_orders(found).sel(score="vendi")
     np.testing.assert_allclose(over.value, [2, 6, 9, 5])
-    np.testing.assert_allclose(over.error, [np.sqrt(2), np.sqrt(8), np.nan, np.nan])
+    np.testing.assert_array_equal(over.orders, [2, 2, 1, 2])
+    # Squared deviations over means 1/2 and 2/9, times 1 / (1/n - 1/40), are 20/3 and 80/9.
+    constant = np.mean([20 / 3, 80 / 9])
+    np.testing.assert_allclose(over.error, over.value * np.sqrt(constant / found.n))
     assert np.isnan(settling.over_orders(found.isel(repeat=[0])).error).all()
 
 
+def test_samples_of_a_known_deviation_have_it_at_every_size():
+    """Means of the first n of 400 numbers, in many orders: the deviation falls with √n."""
+    numbers = np.exp(np.random.default_rng(0).normal(size=400))
+    orders = np.random.default_rng(1).permuted(np.tile(numbers, (300, 1)), axis=1)
+    sizes = np.array([20, 50, 100, 200, 400])
+    means = np.log(np.cumsum(orders, axis=1)[:, sizes - 1] / sizes)
+    terms = np.stack([means, 0 * means, means], axis=1)
+    found = xr.Dataset({"entropy": (("repeat", "term", "n"), terms)}, TERMS | {"n": sizes})
+    error = settling.over_orders(found).sel(score="vendi").error
+    np.testing.assert_allclose(error, numbers.std(ddof=1) / np.sqrt(sizes), rtol=0.1)
+
+
 @pytest.mark.parametrize(
-    ("values", "start", "words"),
+    ("values", "errors", "start", "words"),
     [
-        ([5, 9.9, 10.1, 10], 20, "settled from 20"),
-        ([10, 10, 10, 10], 10, "settled from 10"),
-        ([10, 5, 10, 10], 30, "cannot say (near from 30)"),
-        ([1, 2, 3, 4], None, "not settled"),
-        ([1, 2, 3, np.nan], None, "not settled"),
+        ([5, 9.9, 10.1, 10], [0, 0, 0, 0], 20, "settles at n = 20"),
+        ([10, 10, 10, 10], [0, 0, 0, 0], 10, "settles at n = 10"),
+        ([10, 5, 10, 10], [0, 0, 0, 0], 30, "may settle at n = 30"),
+        ([1, 2, 3, 4], [0, 0, 0, 0], None, "does not settle"),
+        ([1, 2, 3, np.nan], [0, 0, 0, 0], None, "does not settle"),
+        # Two deviations are more than 2%, then less; the mean is off by more than its own error.
+        ([10, 10, 10, 10], [0.2, 0.09, 0.08, 0.07], 20, "settles at n = 20"),
+        ([10, 9.95, 10, 10], [0.2, 0.09, 0.08, 0.07], 20, "settles at n = 20"),
+        ([10, 9.9, 10, 10], [0.2, 0.09, 0.08, 0.07], 30, "may settle at n = 30"),
+        ([10, 10, 10, 10], [np.nan] * 4, None, "has one order"),
     ],
 )
-def test_a_curve_has_settled_where_it_stays_near_its_end_on_twice_the_data(values, start, words):
+def test_a_score_settles_where_single_samples_stay_near_its_end_on_twice_the_data(
+    values, errors, start, words
+):
     """Of 40 pairs: from 20 on, not from 30."""
-    curve = xr.DataArray(np.array(values, float), {"n": [10, 20, 30, 40]})
-    assert settling.settled_from(curve) == start
+    n = {"n": [10, 20, 30, 40]}
+    of = {"value": values, "error": errors, "orders": [3, 3, 3, 3]}
+    curve = xr.Dataset({name: ("n", np.array(v, float)) for name, v in of.items()}, n)
+    assert settling.samples_settle(curve) == start
     assert settling.verdict(curve) == (words, start if words[0] == "s" else None)
-    assert settling.settled_from(curve + 10, 1.0) in (10, None)
+    assert settling.settled_from(curve.value + 10, 1.0) in (10, None)
 
 
 def changed(run, **fields):
