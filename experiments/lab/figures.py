@@ -12,6 +12,8 @@ from experiments.lab import scales, style
 from experiments.lab.cells import Run
 from experiments.lab.tables import word
 
+_AT_ENDS = 6  # A legend is for more lines.
+
 
 def facets(
     found: xr.Dataset,
@@ -37,6 +39,8 @@ def facets(
     each: Callable[[Axes, xr.Dataset], object] | None = None,
 ) -> Figure:
     """A panel for each label of `row` and `column`; in it the values against `x`, a mark a `hue`.
+
+    Up to six lines are named at their ends, in the last panel of each row; else a legend is above.
 
     Args:
       found: a result that has no other axes than those named.
@@ -96,10 +100,9 @@ def facets(
                 places[fine],
                 values[fine],
                 None if errors is None else np.nan_to_num(errors[..., fine]),
-                color=colour,
+                **style.look(number, colour),
                 label=name,
                 linestyle=dashes if kind == "lines" else "",
-                marker=style.MARKERS[number % len(style.MARKERS)],
                 elinewidth=0.8,
             )
             if letters is not None:
@@ -130,7 +133,10 @@ def facets(
             panel.tick_params(labelbottom=True)
             panel.set_xlabel(x_label(of_row) if callable(x_label) else x_label or x)
     if hue is not None and len(hues) > 1:
-        style.legend_above(figure, panels[0], columns=max(2, 2 * across))
+        if kind == "lines" and len(hues) <= _AT_ENDS:
+            style.label_lines(*panels[across - 1 : -1 : across], panels[-1])
+        else:
+            style.legend_above(figure, panels[0], columns=max(2, 2 * across))
     return figure
 
 
@@ -144,7 +150,7 @@ def _errors(values: xr.DataArray, ends: xr.DataArray) -> np.ndarray:
 
 def _letters(panel: Axes, places: np.ndarray, tops: np.ndarray, letters: Sequence[str]) -> None:
     """Letters of differences above the marks of one hue and their bars of error."""
-    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 6.5}
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
     for place, height, words in zip(places, tops, letters, strict=True):
         if np.isfinite(height) and words:
             panel.annotate(str(words), (place, height), (0, 4), **look)

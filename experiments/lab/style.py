@@ -10,7 +10,9 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
@@ -38,6 +40,7 @@ MEASURED, PRINTED, PROVED = BLUE, VERMILION, GREEN
 Shared = bool | Literal["none", "all", "row", "col"]
 
 _TEXT = 7.5  # Points: captions, legends and labels at lines.
+_HEADLINE = 10
 
 matplotlib.rcParams.update(
     {
@@ -66,6 +69,12 @@ matplotlib.rcParams.update(
 def score_colour(name: str) -> str:
     """The colour of a score by its name; what follows a comma ('Vendi, t = 200') has no part."""
     return SCORES.get(name.partition(",")[0], GREY)
+
+
+def look(number: int, colour: str) -> dict[str, Any]:
+    """The marker of the line of a number; every second one is hollow, to be told apart in grey."""
+    face = "white" if number % 2 else colour
+    return {"color": colour, "marker": MARKERS[number % len(MARKERS)], "markerfacecolor": face}
 
 
 def panels(
@@ -127,7 +136,7 @@ def matrix(
         red, green, blue, _ = image.cmap(image.norm(values[row, column]))
         dark = 0.30 * red + 0.59 * green + 0.11 * blue < 0.5 and np.isfinite(values[row, column])
         colour = "white" if dark else BLACK
-        panel.text(column, row, text, color=colour, fontsize=6.5, ha="center", va="center")
+        panel.text(column, row, text, color=colour, fontsize=7, ha="center", va="center")
     panel.set_xticks(range(len(names)), names, rotation=50, ha="right")
     panel.set_yticks(range(len(names)), names)
     panel.grid(visible=False)
@@ -141,24 +150,39 @@ def label_lines(*panels: Axes) -> None:
     figure = panels[0].figure.get_figure(root=True)
     figure.draw_without_rendering()  # Only then do the panels have their heights.
     for axes in panels:
-        lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+        named = {line: str(line.get_label()) for line in axes.get_lines()}
+        bars = [bars for bars in axes.containers if isinstance(bars, ErrorbarContainer)]
+        named |= {part[0]: str(part.get_label()) for part in bars if part[0] is not None}
+        lines = [line for line, label in named.items() if not label.startswith("_")]
+        labels = [named[line] for line in lines]
         ends = [axes.transData.transform(_last_point(line))[1] for line in lines]
-        order = np.argsort(ends)
-        heights = _apart(np.array(ends)[order], 1.25 * _TEXT * figure.dpi / 72)
+        order, pixels = np.argsort(ends), figure.dpi / 72
+        rows = np.array([1 + labels[index].count("\n") for index in order])
+        spacing = 1.25 * _TEXT * pixels * (rows[:-1] + rows[1:]) / 2
+        heights = _apart(np.array(ends)[order], spacing)
         for index, height in zip(order, heights, strict=True):
-            axes.text(
-                1.02,
-                axes.transAxes.inverted().transform((0, height))[1],
-                str(lines[index].get_label()),
-                transform=axes.transAxes,
+            axes.annotate(
+                labels[index],
+                (1, _last_point(lines[index])[1]),
+                (4, (height - ends[index]) / pixels),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points",
                 color=lines[index].get_color(),
                 fontsize=_TEXT,
                 va="center",
             )
 
 
-def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:
-    """Ascending heights, moved as little as needed to be `spacing` apart."""
+def known(panel: Axes, value: float, words: str, *, side: Literal["left", "right"] = "right"):
+    """Draws a dotted line at a known or printed value, and says above it what it is."""
+    panel.axhline(value, color=BLACK, linestyle=":", linewidth=1.2)
+    at, away = (1, -2) if side == "right" else (0, 3)
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": side, "fontsize": _TEXT}
+    panel.annotate(words, (at, value), (away, 2), xycoords=panel.get_yaxis_transform(), **look)
+
+
+def _apart(heights: np.ndarray, spacing: np.ndarray) -> np.ndarray:
+    """Ascending heights, moved as little as needed to be `spacing` apart, one for each gap."""
     placed = np.array(heights, float)
     for _ in range(200):  # Neighbours push each other; a few rounds suffice.
         overlaps = np.maximum(spacing - np.diff(placed), 0)
@@ -168,7 +192,7 @@ def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:
 
 
 def _last_point(line: Line2D) -> tuple[float, float]:
-    points = np.column_stack([np.asarray(line.get_xdata(), float), line.get_ydata()])
+    points = np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float)
     return tuple(points[np.isfinite(points).all(axis=1)][-1])
 
 
@@ -176,6 +200,26 @@ def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
     """One legend for all panels, above them: their lines mean the same."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=columns)
+
+
+def headline(figure: Figure, finding: str) -> None:
+    """Writes the finding above all panels and legends; the figure grows by its lines.
+
+    Legends that come later are not below it.
+    """
+    width, height = figure.get_size_inches()
+    words = textwrap.fill(finding, int(width * 72 / (0.6 * _HEADLINE)))
+    lines = (1.25 * _HEADLINE * (1 + words.count("\n")) + 6) / 72
+    figure.set_size_inches(width, height + lines)
+    figure.draw_without_rendering()
+    room = [legend.get_window_extent().height / figure.dpi + 0.1 for legend in figure.legends]
+    for legend in figure.legends:  # Anchored, it makes no room for itself.
+        legend.set_bbox_to_anchor((0, 0, 1, height / (height + lines)))
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0, 0, 1, (height - max(room, default=0)) / (height + lines)))
+    look: dict[str, Any] = {"fontsize": _HEADLINE, "fontweight": "bold", "va": "top"}
+    figure.text(0.01, 1 - 0.05 / (height + lines), words, **look).set_in_layout(False)
 
 
 def caption(figure: Figure, text: str) -> None:
