@@ -200,7 +200,7 @@ def _figure(run: lab.Run) -> Any:
     step = 1e3 * found.step.median().item()
 
     def each(panel, part):
-        style.known(panel, step, "the sampler's own step", side="left")
+        style.known(panel, step, "the sampler's step", side="left")
         style.log_counts(panel, study.windows)
 
     drawn = figures.facets(

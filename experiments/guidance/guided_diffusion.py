@@ -23,10 +23,10 @@ _GRID = 4  # Kinds that are drawn with every guide.
 _STRIPS = 5, 4  # Kinds that are drawn without a guide: in a row, and rows.
 _COLOURS = {method: style.score_colour(method) for method in METHODS} | {OF_FEATURES: style.SKY}
 _MODELS = {"fashion": "clothing", "emoji": "emoji"}
-# What guidance costs: its label, where gains are read, and the panel's ends from no guidance.
+# What guidance costs: its label, and the panel's ends from no guidance.
 _ACROSS = {
-    "alignment": ("alignment, %", "2 points of alignment", (-12.0, 3.0)),
-    "kernel distance": ("kernel distance x 100", "kernel distance + 2", (-4.0, 16.0)),
+    "alignment": ("alignment, %", (-12.0, 3.0)),
+    "kernel distance": ("kernel distance x 100", (-4.0, 16.0)),
 }
 _OF_CV = ["alignment", "kernel distance", "Conditional-Vendi", "Vendi", "similarity"]
 
@@ -242,16 +242,11 @@ def _curves(runs):
     places = [(run, across) for run in runs for across in _ACROSS]
     figure, panels = style.panels(len(places), columns=len(_ACROSS), size=(3.5, 2.4))
     for panel, (run, across) in zip(panels, places, strict=True):
-        label, _, ends = _ACROSS[across]
+        label, ends = _ACROSS[across]
         study, scale = run.study, run.study.bandwidths.shown
-        minus = guides.gained(run.found.value.sel(scale=scale))
-        both = {"measure": [across, "Conditional-Vendi"]}
-        start = (
-            run.found.value.sel(scale=scale, guide=NONE, strength=0.0, drop=True)
-            .sel(both)
-            .mean("seed")
-        )
-        moved = guides.intervals(minus.sel(both))
+        values = run.found.value.sel(scale=scale, measure=[across, "Conditional-Vendi"])
+        start = values.sel(guide=NONE, strength=0.0, drop=True).mean("seed")
+        moved = guides.intervals(guides.gained(values))
         x, y = (start + moved.value).transpose("measure", ...)
         x_error, y_error = moved.error.transpose("measure", ...)
         for marker, method in zip(style.MARKERS, study.methods, strict=False):

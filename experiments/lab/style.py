@@ -224,7 +224,7 @@ def headline(figure: Figure, finding: str) -> None:
 
 def caption(figure: Figure, text: str) -> None:
     """What data, n, bandwidths and seed a figure shows: a line or two below the panels."""
-    width = int(figure.get_size_inches()[0] * 72 / (0.53 * _TEXT))
+    width = int(figure.get_size_inches()[0] * 72 / (0.57 * _TEXT))
     figure.supxlabel(textwrap.fill(text, width), fontsize=_TEXT, x=0.01, ha="left")
 
 
