@@ -15,7 +15,7 @@ from experiments.calibration import asked_once_methods as methods
 from experiments.calibration import asked_once_tables as reports
 from experiments.calibration.asked_once_methods import Outputs
 from experiments.calibration.asked_once_tables import BREAKING, SCALES, STATES
-from experiments.lab import figures, style, tables
+from experiments.lab import dots, figures, style, tables
 
 _PANELS = (  # Families of the figure.
     ("captioning", "human", "post_training"),
@@ -38,7 +38,7 @@ class AskedOnce(lab.Study):
     name = "asked_once"
     data = None
     tolerance = 0.02  # Rounding may decide on a draw.
-    drawings = ("asked_once",)
+    drawings = ("asked_once", "asked_once_sets")
 
     families: tuple[str, ...] = lab.flag(
         tuple(methods.FAMILIES), "Shipped sets.", choices=tuple(methods.FAMILIES)
@@ -134,15 +134,32 @@ class AskedOnce(lab.Study):
             panel.grid(axis="y", visible=False)
             shown = found.sel(set=[k for k in found.set.values if reports.family_of(k) in families])
             panel.set_title(
-                f"the bound holds in {reports.percent(shown.held)}% of draws,\n"
-                f"the papers' rule gives {shown.ratio.median().item():.1f} times the truth"
+                f"bound: {shown.over.median().item():.1f} times the truth,\n"
+                f"papers' rule: {shown.ratio.median().item():.1f} times"
             )
         for panel in panels[-2:]:
             panel.set_xlabel("different outputs to one prompt")
         lines: list[Any] = [panels[0].plot([], [], **look)[0] for look in _LOOKS.values()]
         figure.legend(lines, list(_LOOKS), loc="outside upper center", ncols=4)
+        holds = f"The bound holds in {reports.percent(found.held)}% of draws"
+        style.headline(figure, f"{holds} of the {found.sizes['set']} sets")
+        both = {"bound": found.over.median("draw"), "papers' rule": found.ratio.median("scored")}
+        by = xr.concat(list(both.values()), xr.IndexVariable("by", [*both]))
+        names = [reports.family_of(name).replace("_", " ") for name in found.set.values]
+        by = by.assign_coords(family=("set", names)).groupby("family")
+        of = xr.Dataset({"value": by.median(), "ends": xr.concat([by.min(), by.max()], "end")})
+        fine = reports.sets_where(found)
+        middle = [f"{of.median().item():.1f}" for of in (fine.over, fine.ratio)]
+        of = of.sortby(-of.value.sel(by="papers' rule"))
+        first = dots.facets(
+            of.expand_dims("panel"), row="family", hue="by", column="panel",
+            x_label="times the true number of different outputs to one prompt",
+            headline=f"{holds}, at {middle[0]} times the truth; the papers' rule gives {middle[1]}",
+            each=lambda panel, _: panel.axvline(1, color=style.BLACK, linestyle=":"),
+        )  # fmt: skip
         words = f"of {run.study.draws} draws, the median; outputs at the default rule's bandwidth"
-        return {"asked_once": figures.caption(figure, run, n=words)}
+        first = figures.caption(first, run, n=words, bars="all sets of a family")
+        return {"asked_once": first, "asked_once_sets": figures.caption(figure, run, n=words)}
 
     @classmethod
     def facts(cls, runs):

@@ -39,7 +39,7 @@ class Designs(lab.Study):
     version = 2
     needs = ("prompt",)
     takes = ("models",)
-    drawings = ("designs", "designs_pairs")
+    drawings = ("designs", "designs_scores", "designs_pairs")
 
     bandwidths: lab.Scales = lab.Scales()
     most: int | None = lab.flag(
@@ -129,7 +129,7 @@ class Designs(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        drawn = {run.folder.name: _counts(run) for run in runs}
+        drawn = {k: of for run in runs for k, of in _counts(run).items()}
         with_models = [run for run in runs if run.study.models]
         return drawn | {f"{run.folder.name}_pairs": _pairs(run) for run in with_models}
 
@@ -230,39 +230,48 @@ def _of_two(run):
 
 
 def _counts(run):
-    """Prompt bandwidths in rows, scales in columns."""
-    study, shown = run.study, over_draws(run.found).sel(curve=list(_COLOURS))
-
-    def title(prompts, scale):
-        said = shown.value.sel(prompts=prompts, scale=scale, k=study.most, curve=NAMES[0]).item()
-        told = f"{_WORDS[prompts]}, outputs x {scale:g}:"
-        return f"{told}\nConditional-Vendi finds {said:.1f} of {study.most}"
+    """Conditional-Vendi by bandwidth; and all scores, prompt bandwidths in rows."""
+    study, shown = run.study, over_draws(run.found)
+    vendi, last = shown.sel(curve=NAMES[0]), shown.value.sel(k=study.most)
 
     def known(panel, part):
-        panel.plot(part.k, part.k, color=style.GREY, linewidth=0.8, zorder=0)
+        panel.plot(part.k, part.k, color=style.BLACK, linestyle=":", zorder=0)
         panel.set_xticks(part.k)
 
-    drawn = figures.facets(
-        shown, x="k", hue="curve", row="prompts", column="scale", error="error", colours=_COLOURS,
-        title=title, each=known, log_y=True, x_label="outputs a prompt (grey: score = count)",
+    look = {"x": "k", "error": "error", "each": known, "x_label": "designs of an emoji"}
+    scales = {x: f"x {x:g}" for x in shown.scale.values}
+    first = figures.facets(
+        vendi, hue="scale", column="prompts", names=scales | _WORDS, size=(3.5, 2.8), **look
+    )
+    parts = [(scales[x], last.sel(curve=NAMES[0], scale=x)) for x in scales]
+    words = ", ".join(f"{of.min():.1f} to {of.max():.1f} (bandwidth {x})" for x, of in parts)
+    style.headline(first, f"{study.most} designs count as {words}")
+    every = figures.facets(
+        shown.sel(curve=list(_COLOURS)), hue="curve", row="prompts", column="scale", log_y=True,
+        colours=_COLOURS, title=lambda of, x: f"{_WORDS[of]}, {scales[x]}", size=(2.5, 2.3),
+        sharey=True, **look,
     )  # fmt: skip
-    bars = f"deviation over {study.draws} choices of models and prompts; all prompts: jackknife"
-    n = f"the {study.prompts:,} prompts with {study.most} outputs or more, n = {study.prompts:,}"
-    return figures.caption(drawn, run, n=n, bars=bars)
+    ratio = (last.sel(curve=NAMES[1]) / last.sel(curve=RKE)).transpose("prompts", ...)
+    spans = [f"{_WORDS[of.prompts.item()]} {of.min():.2f} to {of.max():.2f}" for of in ratio]
+    style.headline(every, f"Conditional-RKE over the mean RKE of a prompt: {', '.join(spans)}")
+    bars, drawn = f"deviation over {study.draws} choices", {"": first, "_scores": every}
+    n = f"n = {study.prompts:,}; dotted: score = count"
+    name = run.folder.name
+    return {f"{name}{k}": figures.caption(of, run, n=n, bars=bars) for k, of in drawn.items()}
 
 
 def _pairs(run):
-    """`_of_two` in a panel a scale."""
+    """`_of_two` at the scale that is shown."""
     study, of_two = run.study, _of_two(run)
-    names, count = study.models, of_two.sizes["scale"]
-    figure, panels = style.panels(count, columns=count, size=(4.6, 4.2), sharey=True)
-    for panel, scale in zip(panels, of_two.scale.values, strict=True):
-        score = of_two.sel(scale=scale).values
-        words = [[f"{value:.2f}" for value in row] for row in score]
-        style.matrix(panel, score, names, words, vmin=1, vmax=2, cmap="viridis")
-        i, j = np.unravel_index(np.argmin(score + np.eye(len(names))), score.shape)
-        words = f"{names[i]} and {names[j]}: {score[i, j]:.2f}"
-        panel.set_title(f"outputs x {scale:g}: most alike are\n{words}")
-    n = f"{study.prompts:,} prompts that all models answer, told apart"
-    words = "Conditional-RKE of two models' outputs: 1 if they are the same, 2 if unlike"
-    return figures.caption(figure, run, n=f"{n}. {words}")
+    names, shown = study.models, study.bandwidths.shown
+    figure, (panel,) = style.panels(1, size=(7.0, 5.2))
+    score = of_two.sel(scale=shown).values
+    words = [[f"{value:.2f}" for value in row] for row in score]
+    style.matrix(panel, score, names, words, vmin=1, vmax=2, cmap="viridis")
+    least = {np.argmin(of + np.eye(len(names))) for of in of_two.transpose("scale", ...).values}
+    i, j = np.unravel_index(np.argmin(score + np.eye(len(names))), score.shape)
+    where = "at every bandwidth" if len(least) == 1 else f"at {shown:g} of the bandwidth"
+    style.headline(figure, f"{names[i]} and {names[j]} are most alike {where}")
+    panel.set_title("Conditional-RKE of two: 1 if the same, 2 if unlike")
+    n = f"{study.prompts:,} told apart"
+    return figures.caption(figure, run, n=n, scale=shown)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -17,7 +18,7 @@ from condvendi_jax.base import checks
 from experiments import lab
 from experiments.calibration import judgements
 from experiments.calibration.judgements import METRIC, SCORES, Responses
-from experiments.lab import agreement, figures, style, tables
+from experiments.lab import agreement, dots, figures, style, tables
 
 _MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that are tried.
 # What is judged beside single configurations and published metrics; the first is the answer.
@@ -34,7 +35,7 @@ class Human(lab.Study):
     needs = ("sets", "people")
     takes = ("task", "label", "temperature")
     further = ("second_outputs", "second_prompts", *judgements.SIMILARITIES)
-    drawings = ("human", "human_bandwidths", "human_pools")
+    drawings = ("human", "human_judges", "human_bandwidths", "human_pools")
 
     bandwidths: lab.Scales = lab.Scales()
     orders: tuple[float, ...] = lab.flag((1.0, 2.0, float("inf")), "Renyi orders that are tried.")
@@ -185,15 +186,10 @@ class Human(lab.Study):
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        scale, bars = run.study.bandwidths.shown, "95% over contexts; dashed: best published"
-        n = f"order {run.study.order:g}; - 0.5 context: half of its embedding is subtracted"
-        of, over = f"{run.study.draws} pairs a point", f"one error over {len(run.study.sets)} tasks"
-        return {
-            "human": figures.caption(_correlations(run), run, bars=bars, scale=scale),
-            "human_bandwidths": figures.caption(
-                _configurations(run), run, n=n, bars=f"first encoder, {bars}", scale=scale
-            ),
-            "human_pools": figures.caption(_pools(run), run, n=of, bars=over),
+        captioned = functools.partial(figures.caption, runs=run, scale=run.study.bandwidths.shown)
+        return {name: captioned(of) for name, of in _agreement(run).items()} | {
+            "human_bandwidths": captioned(_configurations(run), bars="95%; dashed: published"),
+            "human_pools": captioned(_pools(run), bars="one error"),
         }
 
     @classmethod
@@ -271,32 +267,41 @@ def _needed(run: lab.Run) -> Table:
     return tables.table(counts, rows=("task",), columns="score")
 
 
-def _correlations(run: lab.Run) -> Figure:
-    """A panel a task: every correlation with its interval, published metrics in grey."""
-    judges, tasks = run.found.judge.values.tolist(), run.study.sets
-    looks = dict.fromkeys([judge for judge in judges if judge.endswith("similarity")], style.GREEN)
-    looks |= {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY}
-    looks |= dict.fromkeys(run.study.metrics, style.GREY)
-    columns, size = min(3, len(tasks)), (3.0, 0.13 * len(judges) + 1.0)
-    figure, panels = style.panels(len(tasks), columns=columns, size=size, sharex=True, sharey=True)
-    for panel, task in zip(panels, tasks, strict=True):
-        found = run.found.sel(task=task)
-        for place, judge in enumerate(judges):
-            value, low, high = found.people.sel(judge=judge).values
-            colour = looks.get(judge, style.BLUE)
-            panel.plot([low, high], [-place, -place], color=colour, linewidth=1.2)
-            panel.plot(value, -place, "s" if judge in run.study.metrics else "o", color=colour)
-        words = f"{task}:\n{found.people.sel(judge=CHOSEN, end='value').item():.2f}"
-        if run.study.metrics:
-            best, _ = _best_published(found)
-            panel.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
-            words += f" beside {best:.2f} of the best published"
-        panel.set_title(words)
-        names = [judge.removeprefix(METRIC) for judge in judges]
-        panel.set_yticks(-np.arange(len(judges)), names, fontsize=6.5)
-    for panel in panels[-columns:]:
-        panel.set_xlabel("Spearman correlation with people")
-    return figure
+def _agreement(run: lab.Run) -> dict[str, Figure]:
+    """Correlations with people by task: of the chosen score and a plain one, and of all scores."""
+    found, tasks, plain = run.found, list(run.study.sets), list(run.study.plain)
+    value, ends = found.people.sel(end="value", drop=True), found.people.sel(end=["low", "high"])
+    shown = xr.Dataset({"value": value, "ends": ends})
+    theirs = shown.judge.str.startswith(METRIC)
+    best = value.where(theirs).max("judge")
+
+    def published(panel: Axes, part: xr.Dataset) -> None:
+        look: Any = {"color": style.BLACK, "linestyle": "--", "linewidth": 0.8}
+        if part.task.ndim:
+            look |= {"linestyle": "", "marker": "|", "markersize": 12}
+            panel.plot(best, -np.arange(len(tasks)), **look, label="best published metric")
+        else:
+            panel.axvline(best.sel(task=part.task).item(), **look)
+
+    ahead, leads = found.ahead.sel(judge=CHOSEN), value.idxmax("judge").values.tolist()
+    more, less = int((ahead.sel(end="low") > 0).sum()), int((ahead.sel(end="high") < 0).sum())
+    words, most = f"in {more} of {len(tasks)} tasks, lags in {less}", max(leads, key=leads.count)
+    both = [shown.where(theirs == kind) for kind in (False, True)]
+    both = xr.concat(both, xr.IndexVariable("by", ["ours", "published"]))
+    look: Any = {"x_label": "correlation with people", "each": published}
+    return {
+        "human": dots.facets(
+            shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
+            hue="judge", column="panel", **look,
+            headline=f"Chosen on other contexts, our score leads the best published metric {words}",
+        ),
+        "human_judges": dots.facets(
+            both.assign_coords(judge=[of.removeprefix(METRIC) for of in shown.judge.values]),
+            row="judge", hue="by", column="task", **look,
+            headline=f"{most.removeprefix(METRIC)} agrees most with people in "
+            f"{leads.count(most)} of {len(tasks)} tasks",
+        ),
+    }  # fmt: skip
 
 
 def _configurations(run: lab.Run) -> Figure:
@@ -331,6 +336,12 @@ def _configurations(run: lab.Run) -> Figure:
     for legend in figure.legends:
         legend.remove()
         style.legend_above(figure, figure.axes[0], columns=len(study.less))
+    best = shown.max(("line", "multiple"))
+    words = f"reaches {best.min():.2f} to {best.max():.2f}, by task"
+    style.headline(
+        figure,
+        f"The best of {shown.line.size} encodings and {shown.multiple.size} bandwidths {words}",
+    )
     return figure
 
 
@@ -338,18 +349,19 @@ def _pools(run: lab.Run) -> Figure:
     """Columns are bandwidths, rows designs: how often a score tells the pools, mean over tasks."""
     shown = tables.means(run.found.right, "task")
 
-    def title(design, scale):
-        at = shown.value.sel(design=design, scale=scale, score=SCORES[0]).dropna("contexts")
-        words = f"{at.values[-1]:.0%} right at {at.contexts.values[-1]}" if at.size else "too few"
-        return f"bandwidths x {scale:g}: Conditional-RKE\n{words} contexts"
-
     def chance(panel, part):
         panel.axhline(0.5, color=style.GREY, linewidth=0.8)
         panel.set_ylim(-0.05, 1.05)
         style.log_counts(panel, run.study.contexts)
 
-    return figures.facets(
-        shown, x="contexts", hue="score", row="design", column="scale", error="error", title=title,
-        each=chance, x_label="contexts in the more diverse pool", size=(3.2, 2.5), sharey=True,
+    figure = figures.facets(
+        shown, x="contexts", hue="score", row="design", column="scale", error="error",
+        each=chance, x_label="contexts in one pool", size=(2.5, 2.2), sharey=True,
+        title=lambda _, scale: f"bandwidths x {scale:g}",
         y_label=lambda design: f"right order,\n{textwrap.fill(design, 22)}",
     )  # fmt: skip
+    least = shown.value.min(("design", "scale", "contexts"))
+    (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
+    words = f"{name}, is right in {most:.0%} of pairs or more, every other score in"
+    style.headline(figure, f"{words} {second:.0%} at worst")
+    return figure

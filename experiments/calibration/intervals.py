@@ -15,7 +15,7 @@ from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
 from experiments.calibration.simulated import EXACT, SCORES
-from experiments.lab import figures, style, tables
+from experiments.lab import dots, figures, style, tables
 
 ZIPF = "Zipf"
 # The share of prompts that collapse, by population; the last has unequal answers.
@@ -91,28 +91,16 @@ class Intervals(lab.Study):
     @classmethod
     def figures(cls, runs):
         run, false = runs[-1], 100 * runs[-1].found.false
-        figure, panels = style.panels(2, size=(4.2, 3.4), sharey=True)
-        places = np.arange(false.sizes["alike"])
-        for panel, k in zip(panels, false.answers.values.tolist(), strict=True):
-            most = []
-            for test, colour, side in zip(
-                TESTS, (style.BLUE, style.VERMILION), (-1, 1), strict=True
-            ):
-                values = false.sel(answers=k, test=test).transpose("alike", ...).values
-                look: Any = {"color": colour, "label": test, "s": 12}
-                panel.scatter(
-                    np.broadcast_to(places[:, None] + side / 8, values.shape), values, **look
-                )
-                most.append(f"{values.max():.1f}%")
-            panel.axhline(100 * _LEVEL, color=style.GREY, linewidth=0.8, zorder=0)
-            panel.set_xticks(places, false.alike.values, rotation=35, ha="right")
-            panel.set_title(
-                f"{k} answers: intervals err in at most {most[0]},\nStudent's t in {most[1]}"
-            )
-        panels[0].set_ylabel("false differences, %")
-        style.legend_above(figure, panels[0], columns=2)
-        words = f"{run.study.draws:,} pairs of models of one score each; four populations a column"
-        return {"intervals": figures.caption(figure, run, n=words)}
+        most = false.max(("population", "answers", "alike")).values
+        false = false.assign_coords(answers=[f"{k} answers" for k in false.answers.values])
+        drawn = dots.facets(
+            false.to_dataset(name="value"), row="alike", hue="test", column="answers",
+            x_label="false differences, %", headline="False differences: up to "
+            f"{most[0]:.1f}% by {TESTS[0]}s, {most[1]:.1f}% by {TESTS[1]}",
+            each=lambda panel, _: panel.axvline(100 * _LEVEL, color=style.BLACK, linestyle=":"),
+        )  # fmt: skip
+        words = f"{run.study.draws:,} pairs of models of one score each; four populations a row. "
+        return {"intervals": figures.caption(drawn, run, n=f"{words}Dotted: the level of 5%")}
 
     @classmethod
     def facts(cls, runs):

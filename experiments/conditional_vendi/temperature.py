@@ -1,10 +1,12 @@
 """What a language model's temperature does to the diversity of its stories (CV tables 2, 4, 5)."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import condvendi_jax as cv
 from experiments import lab
@@ -48,6 +50,7 @@ def controls_of(pairs: PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
 
 ALL, CUT = "all", "cut"
 _SHOWN = "Conditional-RKE"
+_PRINTED = 0.4, 0.7, 1.0, 1.3  # Temperatures of CV table 2.
 
 
 class Temperature(lab.Study):
@@ -60,7 +63,7 @@ class Temperature(lab.Study):
     needs = ("models",)
     takes = ("prompt", *LABELS)
     further = ("truncated",)
-    drawings = ("temperature",)
+    drawings = ("temperature", "temperature_scores", "temperature_controls")
 
     bandwidths: lab.Scales = lab.Scales()
     groups: int = lab.flag(10, "Groups of prompts of the jackknife.", at_least=2)
@@ -177,55 +180,51 @@ class Temperature(lab.Study):
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        study, found = run.study, run.found
-        shown = found.sel(scale=study.bandwidths.shown)
-        whole = shown.sel(text=ALL)
-        curves = [
-            {score: whole.sel(score=score) for score in (f"{kind}Vendi", f"{kind}RKE")}
-            for kind in ("Conditional-", "Information-", "")
-        ]
-        curves.append({text: shown.sel(text=text, score=_SHOWN) for text in study.texts})
-        scaled = found[["value", "error"]].sel(text=ALL, score=_SHOWN)
-        scaled = scaled / scaled.value.isel(model=0)
-        curves.append({f"x {x:g}": scaled.sel(scale=x) for x in found.scale.values})
-        labels = [*["effective number of modes"] * 3, _SHOWN, f"{_SHOWN} by bandwidth"]
-        figure, axes = style.panels(6, size=(3.6, 2.7))
-        for panel, label, of in zip(axes, labels, curves, strict=False):
-            changes = []
-            for colour, (name, part) in zip(style.CYCLE, of.items(), strict=False):
-                look: dict = {"color": style.SCORES.get(name, colour), "marker": "o", "label": name}
-                x = part.model.astype(float)
-                panel.errorbar(x, part.value, 1.96 * part.error, elinewidth=0.8, **look)
-                changes.append(f"{name} {(part.value[-1] / part.value[0]).item() - 1:+.0%}")
-            panel.set(ylabel=label, title=", ".join(changes))
-            panel.legend()
-        for panel in axes[1:3]:
-            style.log_axis(panel)
-        _controls(axes[5], whole)
-        for panel in axes:
-            panel.set_xticks([float(word) for word in study.models], study.models)
-            panel.set_xlabel("temperature")
-        words = {ALL: "each", FINISHED: "that ended, matched by prompt", CUT: "cut to one length"}
-        n = [f"n = {shown.n.sel(text=text).values[0]:,} {words[text]}" for text in study.texts]
-        bars = f"95%, over {study.groups} groups of prompts"
-        return {"temperature": figures.caption(figure, run, n=", ".join(n), bars=bars)}
+        found, scale = run.found, run.study.bandwidths.shown
+        start, places = found.value.isel(model=0), found.model.astype(float).values
+        found = found.assign(over=found.value / start, bar=1.96 * found.error / start)
+        found = found.assign_coords(model=places)
+        whole, rises = found.sel(scale=scale, text=ALL), found.over.isel(model=-1) - 1
+        nonsense = whole.known.sel(control="perplexity").values
+        ticks = [f"{of:g}\n({p:,.0f})" for of, p in zip(places, nonsense, strict=True)]
+        conditional, others = (
+            [name for name in whole.score.values if ("Conditional" in name) == kind]
+            for kind in (True, False)
+        )
+        controls = found.sel(score=_SHOWN)
 
+        def drawn(of: xr.Dataset, words: str, **look: Any) -> Figure:
+            figure = figures.facets(
+                of, x="model", value="over", error="bar", sharey=True,
+                x_label="temperature (perplexity)", y_label=f"over that at T = {places[0]:g}",
+                each=look.pop("each", lambda panel, _: panel.set_xticks(places, ticks)), **look,
+            )  # fmt: skip
+            style.headline(figure, f"T = {places[0]:g} to {places[-1]:g}: {words}")
+            return figure
 
-def _controls(panel: Axes, found: xr.Dataset) -> None:
-    """Perplexity on a logarithmic axis, the share that ended written at each point."""
-    perplexity, ended = (found.known.sel(control=name) for name in CONTROLS[:2])
-    if np.isnan(perplexity).all():
-        panel.set_axis_off()
-        return
-    x = found.model.values.astype(float)
-    errors = found.known_error.sel(control="perplexity")
-    panel.errorbar(x, perplexity, 1.96 * errors, color=style.BLACK, marker="o")
-    panel.set_yscale("log")
-    style.log_numbers(panel.yaxis)
-    times = (perplexity[-1] / perplexity[0]).item()
-    panel.set(ylabel="perplexity, model at T = 1", title=f"perplexity rises {times:,.0f}-fold")
-    panel.margins(x=0.45, y=0.15)
-    for place, height, share in zip(x, perplexity.values, ended.values, strict=True):
-        if not np.isnan(share):
-            look = {"textcoords": "offset points", "ha": "right", "fontsize": 7.5}
-            panel.annotate(f"{share:.0%} ended", (place, height), (-4, 4), **look)
+        def beside(panel: Axes, part: xr.Dataset) -> None:
+            panel.set_xticks(places, ticks)
+            rows = papers.printed("CV", "table 2")
+            for row in (row for name, row in rows.items() if name.startswith(part.score.item())):
+                panel.plot(_PRINTED, np.divide(row, row[0]), "--", color=style.GREY, zorder=0)
+            panel.legend(panel.lines[-1:], ["three models, printed"], loc="upper left")
+
+        changes = [f"{name} {rises.sel(scale=scale, text=ALL, score=name):+.0%}" for name in others]
+        words = f"perplexity x {nonsense[-1] / nonsense[0]:,.0f}, "
+        words += f"{conditional[0]} {rises.sel(scale=scale, text=ALL, score=conditional[0]):+.0%}"
+        least, most = (f"{of(rises.sel(score=_SHOWN)):+.0%}" for of in (np.min, np.max))
+        drawings = {
+            "temperature": drawn(
+                whole.sel(score=conditional), words,
+                column="score", each=beside, size=(3.5, 2.6),
+            ),
+            "temperature_scores": drawn(
+                whole.sel(score=others), ", ".join(changes), hue="score", size=(7.0, 2.6)
+            ),
+            "temperature_controls": drawn(
+                controls, f"{_SHOWN} {least} to {most}, by text and bandwidth", hue="text",
+                column="scale", names={of: f"bandwidths x {of:g}" for of in found.scale.values},
+                size=(2.3, 2.4),
+            ),
+        }  # fmt: skip
+        return {k: figures.caption(of, run, bars="95%", scale=scale) for k, of in drawings.items()}

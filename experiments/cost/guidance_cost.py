@@ -200,25 +200,19 @@ def _figure(run: lab.Run) -> Any:
     step = 1e3 * found.step.median().item()
 
     def each(panel, part):
-        panel.axhline(step, color=style.GREY, linestyle="--", label="the sampler's own step")
+        style.known(panel, step, "the sampler's step", side="left")
         style.log_counts(panel, study.windows)
 
     drawn = figures.facets(
         xr.Dataset({"value": spreads.isel(end=0, drop=True), "error": spreads.isel(end=[1, 2])}),
-        x="window",
-        hue="kind",
-        error="error",
-        log_y=True,
-        x_label="window: pairs remembered",
-        y_label="milliseconds a step",
-        size=(6.2, 2.8),
-        each=each,
-    )
+        x="window", hue="kind", error="error", log_y=True, x_label="window: pairs remembered",
+        y_label="milliseconds a step", size=(7.0, 2.8), each=each,
+    )  # fmt: skip
+    below = found.window.where(spreads.isel(end=0) < step).max("window").fillna(0)
+    words = (f"{kind} up to {most:,.0f}" for kind, most in below.to_series().items())
+    style.headline(drawn, f"Less than the sampler's own step: {' pairs, '.join(words)} pairs")
     latents, prompts = study.bandwidths
-    return figures.caption(
-        drawn,
-        run,
-        n=f"{study.batch} latents of {study.latent} numbers, {study.model} model, {study.device}; "
-        f"bandwidths {latents:.3g}, {prompts:.3g}",
-        bars=f"least to most of {timing.AT_LEAST} to {found.sizes['repeat']} repetitions",
-    )
+    n = f"{study.batch} latents of {study.latent} numbers, {study.model} model, {study.device}"
+    bars = f"least to most of {timing.AT_LEAST} to {found.sizes['repeat']} repetitions"
+    n += f"; bandwidths {latents:.3g}, {prompts:.3g}"
+    return figures.caption(drawn, run, n=n, bars=bars)

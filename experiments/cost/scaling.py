@@ -43,7 +43,7 @@ class Scaling(lab.Study):
     name = "scaling"
     unrepeated = ("seconds", "memory_bytes", "left_out", "device", "cores", "versions")
     version = 3
-    drawings = ("scaling_time",)
+    drawings = ("scaling_time", "scaling_estimates")
     smallest: ClassVar[int] = 500  # Of the sizes that double.
     on: ClassVar[str] = "cpu"
 
@@ -165,8 +165,7 @@ class Scaling(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        figure = scaling_figures.draw(runs[0])
-        return {} if figure is None else {f"{runs[0].study.name}_time": figure}
+        return scaling_figures.draw(runs[0])
 
 
 def _device() -> tuple[float, dict[str, Any]]:

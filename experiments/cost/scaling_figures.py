@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.cost import timing
 from experiments.cost.contests import CONTESTANTS
 from experiments.cost.measured import Record, records
 from experiments.cost.timing import Spread
@@ -39,27 +38,28 @@ def _curves(run: Run) -> dict[str, dict[str, list[tuple[int, Spread]]]]:
     return found
 
 
-def draw(run: Run) -> Figure | None:
+def draw(run: Run) -> dict[str, Figure]:
     """Seconds against n, a panel a part that has curves; and order 1 beside all eigenvalues."""
-    curves, shares = _curves(run), _shares(run)
-    if not (curves or shares):
-        return None
-    figure, panels = style.panels(len(curves) + bool(shares), size=(4.4, 3.1))
-    for axes, (part, of) in zip(panels, curves.items(), strict=False):
-        _draw_curves(axes, part, of)
-        axes.set_title(_title(run, part))
-    if shares:
-        _draw_shares(panels[-1], run, shares)
+    curves, shares, drawn, name = _curves(run), _shares(run), {}, run.study.name
     if curves:
-        style.label_lines(*panels[: len(curves)])
+        figure, panels = style.panels(len(curves), size=(7 / len(curves), 2.8), sharey=True)
+        for axes, (part, of) in zip(panels, curves.items(), strict=True):
+            _draw_curves(axes, part, of)
+            axes.set_title(_PANELS[part][0])
+        style.label_lines(*panels)
+        words = filter(None, (_quickest(run, part) for part in curves))
+        style.headline(figure, f"Time: {'; '.join(words)}")
+        drawn[f"{name}_time"] = figure
+    if shares:
+        figure, (panel,) = style.panels(1, size=(7, 2.2))
+        words = f"Scores of order 1 to within {run.study.rtol:.1%}"
+        style.headline(figure, f"{words}: {_draw_shares(panel, shares)}")
+        drawn[f"{name}_estimates"] = figure
     study, dtype = run.study, next(iter(run.provenance.values()))["dtype"]
-    style.caption(
-        figure,
-        f"Solid: ours, dashed: peers, medians; bars: least to most of {study.repeats} calls or "
-        f"more. No point of fewer than {timing.AT_LEAST} calls. "
-        f"{study.device}, {study.cores} cores, {dtype}.",
-    )
-    return figure
+    words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
+    for figure in drawn.values():
+        style.caption(figure, f"{words}{study.repeats} calls or more.")
+    return drawn
 
 
 def _draw_curves(axes: Axes, part: str, curves: Mapping[str, list[tuple[int, Spread]]]) -> None:
@@ -72,20 +72,21 @@ def _draw_curves(axes: Axes, part: str, curves: Mapping[str, list[tuple[int, Spr
         axes.plot(sizes, median, label=name if at else "ours", **look)
         axes.errorbar(sizes, median, [median - least, most - median], c=look["c"], ls="", lw=1)
     axes.set_yscale("log")
-    style.log_counts(axes, sorted({n for of in curves.values() for n, _ in of}))
+    style.log_counts(axes, sorted({n for of in curves.values() for n, _ in of})[::2])
     axes.set(xlabel="sample size n", ylabel="seconds a call")
+    axes.label_outer()
 
 
-def _title(run: Run, part: str) -> str:
-    """What a panel shows, and the time of the quickest peer at the largest n."""
-    words, (ours, *others) = _PANELS[part]
+def _quickest(run: Run, part: str) -> str:
+    """The time of the quickest peer at the largest n, in words; '' where there is none."""
+    _, (ours, *others) = _PANELS[part]
     among = [r for r in records(run) if (r.part, r.data) == (part, "mixture")]
     found = [(r.n, name, r.ratio(name, ours)) for r in among for name in others]
     found = [(n, name, spread) for n, name, spread in found if not math.isnan(spread.median)]
     if not found:
-        return words
-    n, name, (median, least, most) = max(found, key=lambda of: (of[0], -of[2].median))
-    return f"{words}\n{name} at n = {n:,}: {median:.2g} ({least:.2g}-{most:.2g}) times ours"
+        return ""
+    n, name, spread = max(found, key=lambda of: (of[0], -of[2].median))
+    return f"{name} {spread.median:.2g} times ours at n = {n:,}"
 
 
 def _shares(run: Run) -> list[tuple[Record, Spread]]:
@@ -94,11 +95,12 @@ def _shares(run: Run) -> list[tuple[Record, Spread]]:
     return [(record, spread) for record, spread in found if not math.isnan(spread.median)]
 
 
-def _draw_shares(axes: Axes, run: Run, shares: Sequence[tuple[Record, Spread]]) -> None:
-    heights = range(len(shares))[::-1]  # The first at the top.
-    axes.set_yticks(heights, [f"{record.data}, {record.n:,}" for record, _ in shares])
-    axes.set_ylim(-0.6, len(shares) - 0.4)
+def _draw_shares(panel: Axes, shares: Sequence[tuple[Record, Spread]]) -> str:
+    """Draws the shares, the first at the top, and says how large they are."""
+    heights = range(len(shares))[::-1]
+    panel.set_yticks(heights, [f"{record.data}, {record.n:,}" for record, _ in shares])
+    panel.set_ylim(-0.6, len(shares) - 0.4)
     median, least, most = 100 * np.array([spread for _, spread in shares]).T
-    axes.errorbar(median, heights, xerr=[median - least, most - median], fmt="o", c=style.BLUE)
-    axes.set(xlabel="% of the time of all eigenvalues", ylabel="data, n", xlim=(0, None))
-    axes.set_title(f"three scores of order 1 to within {run.study.rtol:.1%}")
+    panel.errorbar(median, heights, xerr=[median - least, most - median], fmt="o", c=style.BLUE)
+    panel.set(xlabel="% of the time of all eigenvalues", xlim=(0, None))
+    return f"{min(median):.0f}% to {max(median):.0f}% of the time of all eigenvalues"

@@ -15,7 +15,7 @@ from experiments.generators import benches, diffusion, pictures
 from experiments.guidance import diffusion_guides as guides
 from experiments.guidance import picture_judging as judging
 from experiments.guidance.diffusion_guides import METHODS, NONE, OF_FEATURES
-from experiments.lab import figures, papers, style, tables
+from experiments.lab import dots, figures, papers, style, tables
 
 REAL = "real pictures"
 _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept; fewer if there are.
@@ -23,10 +23,10 @@ _GRID = 4  # Kinds that are drawn with every guide.
 _STRIPS = 5, 4  # Kinds that are drawn without a guide: in a row, and rows.
 _COLOURS = {method: style.score_colour(method) for method in METHODS} | {OF_FEATURES: style.SKY}
 _MODELS = {"fashion": "clothing", "emoji": "emoji"}
-# What guidance costs: its label, where gains are read, and the panel's ends from no guidance.
+# What guidance costs: its label, and the panel's ends from no guidance.
 _ACROSS = {
-    "alignment": ("alignment, %", "2 points of alignment", (-12.0, 3.0)),
-    "kernel distance": ("kernel distance x 100", "kernel distance + 2", (-4.0, 16.0)),
+    "alignment": ("alignment, %", (-12.0, 3.0)),
+    "kernel distance": ("kernel distance x 100", (-4.0, 16.0)),
 }
 _OF_CV = ["alignment", "kernel distance", "Conditional-Vendi", "Vendi", "similarity"]
 
@@ -40,7 +40,8 @@ class GuidedDiffusion(lab.Study):
     tolerance = 2e-2
     data = None
     runs = ((), ("--model=emoji",))
-    drawings = "guided_diffusion", "guided_diffusion_fashion", "guided_diffusion_emoji"
+    drawings = "guided_diffusion", "guided_diffusion_curves"
+    drawings += "guided_diffusion_fashion", "guided_diffusion_emoji"
     drawings += "guided_diffusion_samples_fashion", "guided_diffusion_samples_emoji"
 
     # Of the scores, chosen on real pictures.
@@ -187,7 +188,7 @@ class GuidedDiffusion(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        drawn = {"guided_diffusion": _curves(runs)}
+        drawn = {"guided_diffusion": _gains(runs), "guided_diffusion_curves": _curves(runs)}
         for run in runs:
             cells = {tuple(cell.values.values()): found for cell, found in run.results.items()}
             if "pictures" in cells[NONE, 0.0]:
@@ -210,30 +211,42 @@ def _beside(means):
     return [["", *_OF_CV], *([name, *map("{:.2f}".format, row)] for name, row in rows.items())]
 
 
-def _best(minus, cost):
-    """Which guide of latents adds most at a cost; that of features shares the judge."""
-    gains = guides.at_costs(minus).value.sel(cost=cost, measure="Conditional-Vendi")
-    gains = gains.where(gains["guide"] != OF_FEATURES).dropna("guide")
-    if not gains.size:
-        return f"no guide of latents costs {cost}"
-    return f"at {cost},\n{gains.idxmax('guide').item()} adds most, {gains.max():.2g}"
+def _gains(runs):
+    """What every guide adds to Conditional-Vendi at a cost: a panel a cost, a mark a model."""
+    minus = [guides.gained(run.found.value.sel(scale=run.study.bandwidths.shown)) for run in runs]
+    models = xr.IndexVariable("model", [_MODELS.get(run.study.model, "mixture") for run in runs])
+    gains = xr.concat(map(guides.at_costs, minus), models).sel(measure="Conditional-Vendi")
+    latent = gains.value.sel({"guide": gains["guide"] != OF_FEATURES})
+    limit = 1.2 * np.sort(gains.value, axis=None)[-2:][0]  # The most by far is said in words.
+    best = {cost: {*latent.sel(cost=cost).idxmax("guide").values} for cost in gains.cost.values}
+    words = [f"{' or '.join(sorted(of))} adds most at {cost}" for cost, of in best.items()]
+
+    def far(panel, part):
+        panel.set_xlim(right=limit)
+        for row, most in enumerate(part.value.max("model").values):
+            if most > limit:
+                panel.text(limit, -row, f"{most:.1f} →", ha="right", va="center", fontsize=7.5)
+
+    figure = dots.facets(
+        gains.assign(error=2 * gains.error), row="guide", hue="model", column="cost", each=far,
+        x_label="gain in Conditional-Vendi at this cost",
+        headline=f"Of guides of latents, {'; '.join(words)}",
+    )  # fmt: skip
+    n = f"{runs[0].study.seeds} seeds of {runs[0].study.samples} samples"
+    scale = runs[0].study.bandwidths.shown
+    return figures.caption(figure, runs, n=n, bars="two standard errors", scale=scale)
 
 
 def _curves(runs):
     """A row a model; Conditional-Vendi against what it costs, a line a method."""
     places = [(run, across) for run in runs for across in _ACROSS]
-    figure, panels = style.panels(len(places), columns=len(_ACROSS), size=(4.8, 2.9))
+    figure, panels = style.panels(len(places), columns=len(_ACROSS), size=(3.5, 2.4))
     for panel, (run, across) in zip(panels, places, strict=True):
-        label, cost, ends = _ACROSS[across]
+        label, ends = _ACROSS[across]
         study, scale = run.study, run.study.bandwidths.shown
-        minus = guides.gained(run.found.value.sel(scale=scale))
-        both = {"measure": [across, "Conditional-Vendi"]}
-        start = (
-            run.found.value.sel(scale=scale, guide=NONE, strength=0.0, drop=True)
-            .sel(both)
-            .mean("seed")
-        )
-        moved = guides.intervals(minus.sel(both))
+        values = run.found.value.sel(scale=scale, measure=[across, "Conditional-Vendi"])
+        start = values.sel(guide=NONE, strength=0.0, drop=True).mean("seed")
+        moved = guides.intervals(guides.gained(values))
         x, y = (start + moved.value).transpose("measure", ...)
         x_error, y_error = moved.error.transpose("measure", ...)
         for marker, method in zip(style.MARKERS, study.methods, strict=False):
@@ -250,12 +263,12 @@ def _curves(runs):
         room = 0.1 * float(inside.max() - inside.min())
         panel.set(xlim=(low, high), ylim=(inside.min() - room, inside.max() + room))
         panel.set(xlabel=label, ylabel="Conditional-Vendi")
-        panel.set_title(f"{_MODELS.get(study.model, study.model)} {_best(minus, cost)}")
+        panel.set_title(f"{_MODELS.get(study.model, study.model)}: {across}")
     style.legend_above(figure, panels[0], columns=6)
+    style.headline(figure, "Guides gain diversity at different costs in alignment and distance")
     study = runs[0].study
     n = f"{study.seeds} seeds of {study.samples} samples"
-    bars = "95% intervals of the differences to no guidance"
-    return figures.caption(figure, runs, n=n, bars=bars, scale=study.bandwidths.shown)
+    return figures.caption(figure, runs, n=n, bars="95%", scale=study.bandwidths.shown)
 
 
 def _strips(run, cells, kinds, columns, size):
@@ -286,6 +299,9 @@ def _grid(run, cells):
         aligned = of.value.isel(scale=0).sel(measure="alignment").mean()
         words = f"{name}\n{aligned:.0f}% aligned"
         panel.set_ylabel(words, rotation=0, ha="right", va="center", fontsize=8)
+    aligned = [of.value.isel(scale=0).sel(measure="alignment").mean() for of in rows.values()]
+    words = f"{min(aligned[1:]):.0f}% to {max(aligned[1:]):.0f}%"
+    style.headline(figure, f"With guides, {words} are aligned, without {aligned[0]:.0f}%")
     style.caption(
         figure,
         f"{study.description}: the same prompts and noise in every row, guides at strength "
@@ -301,5 +317,7 @@ def _samples(run, cells):
     known = plain.kind.values
     kinds = known[np.linspace(0, len(known) - 1, min(len(known), columns * rows)).astype(int)]
     figure, _ = _strips(run, [plain], kinds, min(columns, len(kinds)), (0.6, 0.85))
-    style.caption(figure, f"{study.description}, without guidance. Seed {run.seed}.")
+    aligned = plain.value.isel(scale=0).sel(measure="alignment").mean().item()
+    style.headline(figure, f"Without guidance, {aligned:.0f}% of the pictures are aligned")
+    style.caption(figure, f"{study.description}. Aligned: {study.judged}. Seed {run.seed}.")
     return figure

@@ -40,8 +40,8 @@ class GuidedMixture(lab.Study):
     unrepeated = ("shown",)
     tolerance = 5e-3  # A sample near a border of modes falls to either side by rounding.
     runs = ((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1"))
-    drawings = "guided_mixture", "guided_mixture_curves"
-    drawings += "guided_mixture_noisy", "guided_mixture_noisy_curves"
+    drawings = "guided_mixture", "guided_mixture_samples"
+    drawings += "guided_mixture_noisy", "guided_mixture_noisy_samples"
 
     bandwidths: lab.Scales = lab.Scales()
     mixtures: tuple[str, ...] = lab.flag(
@@ -169,7 +169,7 @@ class GuidedMixture(lab.Study):
         drawn = {}
         for run in runs:
             name = run.folder.name.replace("-", "_")
-            drawn |= {name: _samples(run), f"{name}_curves": _curves(run)}
+            drawn |= {name: _curves(run), f"{name}_samples": _samples(run)}
         return drawn
 
     def checked(self, committed):
@@ -186,7 +186,8 @@ def _samples(run):
     study, until = run.study, run.study.until[0]
     kinds = [LAW, PLAIN, *study.kinds]
     places = list(itertools.product(study.mixtures, kinds))
-    figure, panels = style.panels(len(places), columns=len(kinds), size=(2.2, 2.5))
+    figure, panels = style.panels(len(places), columns=len(kinds), size=(1.75, 2.1))
+    best = 0.0, "", ""
     found = run.found.sel(scale=study.bandwidths.shown)
     weights = study.reached(run).sel(scale=study.bandwidths.shown, until=until, score="weight")
     for panel, (mixture, kind) in zip(panels, places, strict=True):
@@ -200,19 +201,19 @@ def _samples(run):
         colours = np.array(style.CYCLE)[prompts % len(style.CYCLE)]
         panel.scatter(*one.shown.values.T, s=3, c=colours.tolist(), linewidths=0)
         modes, off = one.value.sel(score=["modes", "off"]).mean("seed", skipna=False).values
+        best = max(best, (modes, name, mixture))
         head = f"{name}\nweight {weight:g}, " if kind in KINDS else f"{name}\n"
-        panel.set_title(f"{head}{modes:.2f} modes\n{off:.1%} off the support")
+        panel.set_title(f"{head}{modes:.2f} modes\n{off:.1%} off the support", fontsize=8)
         law = found.shown.sel(mixture=mixture, kind=LAW, until=0.0, weight=0.0)
         reach = 1.35 * float(np.abs(law.astype(float)).max())
         panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
         panel.grid(visible=False)
         if kind == LAW:
             panel.set_ylabel(_WORDS.get(mixture) or "")
-    words = (
-        f"the first {len(prompts)} samples of a seed, coloured by prompt; largest weight within "
-    )
-    words += f"{study.limit:.0%} off the support, in the first {until:.0%} of the steps; means "
-    words += f"of {study.seeds} seeds"
+    most, name, mixture = best
+    style.headline(figure, f"{name} reaches most modes, {most:.1f}, where {_WORDS[mixture]}")
+    words = f"{len(prompts)} samples, coloured by prompt; largest weight within {study.limit:.0%} "
+    words += f"off the support, in the first {until:.0%} of the steps; means of {study.seeds} seeds"
     return figures.caption(figure, run, n=words, scale=study.bandwidths.shown)
 
 
@@ -221,29 +222,32 @@ def _curves(run):
     study, scale = run.study, run.study.bandwidths.shown
     places = list(itertools.product(study.mixtures, study.until))
     columns = len(study.until)
-    figure, panels = style.panels(len(places), columns=columns, size=(4.2, 2.7), sharey="row")
+    look = {"size": (3.5, 2.3), "sharex": True, "sharey": True}
+    figure, panels = style.panels(len(places), columns=columns, **look)
     paths = mixture_guides.guided(run.found.value.sel(scale=scale))
     paths = diffusion_guides.intervals(paths.where(paths.sel(score="off") <= 0.5))
-    at, _ = study.compared(run)
-    modes_at = at.value.sel(scale=scale, score="modes")
+    at, gains = study.compared(run)
+    modes_at, gains = (of.sel(scale=scale, score="modes") for of in (at.value, gains))
+    more, gained = gains.value.max("pair"), {}
     for panel, (mixture, until) in zip(panels, places, strict=True):
-        here = modes_at.sel(mixture=mixture)
-        for marker, kind in zip(style.MARKERS, paths.kind.values.tolist(), strict=False):
+        for number, kind in enumerate(paths.kind.values.tolist()):
             path = paths.sel(mixture=mixture, until=until, kind=kind)
             off, modes = (path.sel(score=name) for name in ("off", "modes"))
-            look = {"color": style.score_colour(kind), "marker": marker, "label": kind}
-            panel.errorbar(100 * off.value, modes.value, modes.error, markersize=4, **look)
-        law = here.sel(kind=_WORDS[LAW], until=0.0).item()
-        panel.axhline(law, color=style.GREY, linewidth=0.8, label=_WORDS[LAW])
+            look = {"label": kind, **style.look(number, style.score_colour(kind))}
+            panel.errorbar(100 * off.value, modes.value, modes.error, elinewidth=0.8, **look)
+        law = modes_at.sel(mixture=mixture, kind=_WORDS[LAW], until=0.0).item()
+        style.known(panel, law, _WORDS[LAW])
         panel.axvline(100 * study.limit, color=style.GREY, linewidth=0.8, linestyle=":")
-        most = here.sel(until=until)
-        best = f"{most.idxmax('kind').item()} has most modes, {most.max():.2g}"
         when = "all steps" if until == 1 else f"first {until:.0%} of the steps"
-        panel.set_title(f"{mixture}, {when}:\nwithin {study.limit:.0%}, {best}")
-        panel.set(xlabel="off the support, %", xlim=(0, 50))
-        if until == study.until[0]:
-            panel.set_ylabel(_WORDS["modes"])
-    style.legend_above(figure, panels[0], columns=5)
+        panel.set_title(f"{mixture}, {when}")
+        gained[more.sel(mixture=mixture, until=until).item()] = f"{mixture}, {when}"
+        panel.set(xlabel="off the support, %", xlim=(0, 50), ylabel=_WORDS["modes"])
+        panel.label_outer()
+    style.label_lines(panels[0])
+    most, *others = sorted(gained, reverse=True)
+    words = f"Within {study.limit:.0%} off the support, knowing the prompt adds {most:.1f} modes"
+    others = f", at most {max(others[0], 0):.1f} elsewhere" if others else ""
+    style.headline(figure, f"{words} ({gained[most]}){others}")
     n = f"{study.seeds} seeds of {study.batches * study.copies} samples a prompt, "
     n += f"gradient at the {study.at} samples"
-    return figures.caption(figure, run, n=n, bars="95% intervals over the seeds", scale=scale)
+    return figures.caption(figure, run, n=n, bars="95%", scale=scale)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from rich.table import Table
 
 import condvendi_jax as cv
@@ -14,7 +15,7 @@ from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.inference.evaluations import Keys
 from experiments import lab
-from experiments.lab import agreement, figures, scales, style, tables
+from experiments.lab import agreement, dots, figures, scales, style, tables
 from experiments.language_models import judged
 
 WHOLE, CUT = "whole", "cut"
@@ -27,8 +28,7 @@ MEASURES = {
     for kind in ("Conditional-", "Information-", "")
 }
 _ORDERS = list(judged.PAPERS.values())
-_COLOURS = {WHOLE: style.BLUE, CUT: style.ORANGE}
-_NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
+_NAMES = {WHOLE: "whole answers", CUT: "cut to one length"}
 _MULTIPLES = tuple(2.0 ** (k / 2) for k in range(-6, 7))  # Of the bandwidth, that are swept.
 _PATIENCE = 0.8  # Of the benchmark's reader, who goes on to the next answer so often.
 
@@ -42,7 +42,7 @@ class Answers(lab.Study):
     needs = ("models", "prompt")
     takes = ("classes", "rewards", "words", "families")
     further = ("truncated",)
-    drawings = ("answers", "answers_agreement")
+    drawings = ("answers", "answers_length", "answers_agreement")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(
@@ -254,25 +254,44 @@ class Answers(lab.Study):
     def figures(cls, runs):
         (run,) = runs
         study, scale = run.study, run.study.widths.shown
-        look: dict[str, Any] = {"hue": "text", "colours": _COLOURS, "names": _NAMES}
         found = _ordered(run.found.sel(scale=scale))
-        found["model"] = [short_name(m) for m in found.model.values]
-        shown = found[["value", "interval"]].sel(score=["Conditional-Vendi", judged.UNBIASED])
-        ranked = figures.facets(
-            shown.rename(side="end"), x="model", row="score", kind="points", error="interval",
-            size=(8.4, 2.4), y_label="number of answers", **look,
-        )  # fmt: skip
-        swept = figures.facets(
-            found.sel(score=list(judged.PAPERS)), x="multiple", column="score", value="swept",
-            x_label="multiple of the bandwidth", y_label="rank correlation with the classes",
-            each=lambda panel, _: panel.semilogx(base=2), **look,
-        )  # fmt: skip
-        n = f"n = {study.prompts * study.of_each} of each model"
-        bars = f"95% intervals over the {study.prompts} prompts"
-        return {
-            "answers": figures.caption(ranked, run, n=n, bars=bars, scale=scale),
-            "answers_agreement": figures.caption(swept, run, n=n),
-        }
+        names = [short_name(model) for model in found.model.values]
+        found = found.assign_coords(model=names, text=[_NAMES[text] for text in study.texts])
+        shown = found.drop_vars("error").rename(interval="ends", side="end")
+        shown, swept = (
+            shown.sel(score=[*judged.SCORES[::2]]),
+            found.swept.sel(score=[*judged.PAPERS]),
+        )
+        value, lost = shown.value[0, 0], 1 - shown.value[-1] / shown.value[0]
+        most = lost.isel(model=lost.mean("score").argmax("model").item())
+        look: dict[str, Any] = {"row": "model", "x_label": "different answers to a prompt"}
+        drawn = {
+            "answers": dots.facets(
+                shown.isel(text=[0], score=[0]), hue="score", column="text", each=_classes,
+                headline=f"{names[0]} gives {value[0]:.1f} different answers to a prompt, "
+                f"{names[-1]} {value[-1]:.1f}", **look,
+            ),
+            "answers_length": dots.facets(
+                shown, hue="text", column="score", headline="Cut to one length, answers of "
+                f"{most.model.item()} lose most, {most.min():.0%} to {most.max():.0%}", **look,
+            ),
+            "answers_agreement": figures.facets(
+                swept.to_dataset(), x="multiple", column="score", value="swept", hue="text",
+                x_label="multiple of the bandwidth", y_label="rank correlation with classes",
+                size=(3.5, 2.7), each=lambda panel, _: panel.semilogx(base=2),
+            ),
+        }  # fmt: skip
+        spans = (f"{of.min():.2f} to {of.max():.2f} ({t})" for t, of in swept.groupby("text"))
+        words = f"Rank correlation with the classes is {', '.join(spans)}"
+        style.headline(drawn["answers_agreement"], words)
+        if CUT not in study.texts:
+            del drawn["answers_length"]
+        return {k: figures.caption(of, run, bars="95%", scale=scale) for k, of in drawn.items()}
+
+
+def _classes(panel: Axes, part: xr.Dataset) -> None:
+    classes = part.benchmark.sel(judge=CLASSES).squeeze()
+    panel.plot(classes, -np.arange(len(classes)), "D", c=style.GREY, label="benchmark's classes")
 
 
 def benchmark_of(pairs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from rich.table import Table
 import condvendi_jax as cv
 from condvendi_jax import inference
 from experiments import lab
-from experiments.lab import agreement, figures, style, tables
+from experiments.lab import agreement, dots, figures, style, tables
 from experiments.language_models import judged
 
 WHOLE, CUT, ALL = "whole", "cut", "all"
@@ -34,7 +34,7 @@ class Hivemind(lab.Study):
     needs = ("models", "prompt")
     takes = ("vendors", "families")
     further = ("truncated",)
-    drawings = ("hivemind", "hivemind_prompts")
+    drawings = ("hivemind", "hivemind_pairs", "hivemind_prompts")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(2000, "Resamples of the prompts for intervals.", at_least=2)
@@ -256,12 +256,19 @@ class Hivemind(lab.Study):
         (run,) = runs
         study, scale = run.study, run.study.widths.shown
         found = run.found.sel(scale=scale)
-        n = f"n = {study.prompts * study.of_each} of each model"
+        kinds = xr.Dataset({"value": found.of_kind, "error": 1.96 * found.of_kind_error})
+        kinds, by = kinds.dropna("kind"), found.of_kind.sel(text=WHOLE)
+        low, high = (f"{by.sel(kind=of):.2f} ({of})" for of in (OTHER, FAMILY))
         drawn = {
-            "hivemind": _heat_map(found, study),
+            "hivemind": dots.facets(
+                kinds.expand_dims("panel"), row="kind", hue="text", column="panel",
+                x_label="overlap of two models (0: none, 1: the same answers)",
+                headline=f"Two models overlap by {low} to {high}",
+            ),
+            "hivemind_pairs": _heat_map(found, study),
             "hivemind_prompts": _prompts(found.sel(text=WHOLE)),
-        }
-        return {name: figures.caption(of, run, n=n, scale=scale) for name, of in drawn.items()}
+        }  # fmt: skip
+        return {k: figures.caption(of, run, bars="95%", scale=scale) for k, of in drawn.items()}
 
 
 def _table(found: xr.Dataset, value: str, rows: Sequence[str], columns: str) -> Table:
@@ -329,12 +336,12 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     for labels in (panel.get_xticklabels(), panel.get_yticklabels()):
         for label, m in zip(labels, order, strict=True):
             label.set_color(colours[study.vendors[m]])
-    panel.set_title(
-        "Overlap of every two models given the prompts"
-        + (": whole answers below the diagonal, cut ones above" if CUT in study.texts else "")
-    )
+    panel.set_title(f"whole answers below the diagonal, {study.texts[-1]} ones above")
     marks = [Line2D([], [], color=colours[v], marker="s", lw=0, label=v) for v in vendors]
     figure.legend(handles=marks, loc="outside upper center", ncols=len(marks))
+    pair = np.unravel_index(np.argmax(np.tril(first, -1)), first.shape)
+    closest = " and ".join(study.models[m] for m in pair)
+    style.headline(figure, f"{closest} overlap most, by {first[pair]:.2f}")
     return figure
 
 
@@ -345,11 +352,14 @@ def _prompts(found: xr.Dataset) -> Figure:
 
     def title(kind: str, _: None) -> str:
         correlation = tables.interval(*found.correlation.sel(agreement=kind).values)
-        return f"A point a prompt: rank correlation {correlation}"
+        return f"rank correlation over prompts {correlation}"
 
-    labels = {DIFFERENT: "different models", SHARED: "share of the pairs of answers\nof two models"}
-    return figures.facets(
+    labels = {DIFFERENT: "different models", SHARED: "answers shared by two"}
+    figure = figures.facets(
         drawn, x="answers", row="agreement", kind="points", log_y=True, title=title,
         x_label="different answers of one model to the prompt", y_label=labels.__getitem__,
-        size=(5.4, 2.6), each=lambda panel, _: style.log_counts(panel, (2, 5, 10, 20)),
+        size=(7.0, 2.1), each=lambda panel, _: style.log_counts(panel, (2, 5, 10, 20)),
     )  # fmt: skip
+    more = "less" if found.correlation.sel(agreement=SHARED)[0] < 0 else "more"
+    style.headline(figure, f"Models agree {more} where one model gives more different answers")
+    return figure

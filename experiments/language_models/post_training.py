@@ -22,9 +22,9 @@ _ORDERS = list(judged.PAPERS.values())
 _DRAWN = 1e5  # Larger scores say that no two answers are alike.
 _COLOURS = {WHOLE: style.BLUE, SAME: style.SKY, MATCHED: style.ORANGE}
 _NAMES = {
-    WHOLE: "whole answers, all prompts",
-    SAME: "whole answers, the prompts that can be matched",
-    MATCHED: "the same prompts, answers cut to equal length",
+    WHOLE: "whole answers",
+    SAME: "whole, some prompts",
+    MATCHED: "same prompts, cut\nto equal length",
 }
 
 
@@ -36,7 +36,7 @@ class PostTraining(lab.Study):
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")
-    drawings = ("post_training", "post_training_bandwidth")
+    drawings = ("post_training", "post_training_prompts", "post_training_bandwidth")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(1000, "Resamples of the prompts, for the correlations.", at_least=2)
@@ -214,32 +214,48 @@ class PostTraining(lab.Study):
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        study, found = run.study, run.found
-        base = found.sel(scale=study.widths.shown)
-        n = f"{study.of_each} answers to a prompt after each stage"
-        look: dict[str, Any] = {"n": n, "bars": "95% intervals over the prompts"}
-        titles = {name: f"{name}: {of[WHOLE]} prompts" for name, of in study.counts.items()}
+        study, found, shown = run.study, run.found, run.study.widths.shown
+        base, vendi = found.sel(scale=shown), found.sel(score="Conditional-Vendi")
+        counts, limit = {name: of[WHOLE] for name, of in study.counts.items()}, study.of_each
 
-        def stages(of: xr.Dataset, row: str, label: Any) -> Figure:
+        def bounded(panel: Axes, part: xr.Dataset) -> None:
+            if judged.UNBIASED in part.score:  # It has no limit.
+                style.log_axis(panel)
+            if part.score.ndim:
+                style.known(panel, limit, f"limit of the papers' scores: {limit} answers")
+
+        def stages(of: xr.Dataset, words: str, **look: Any) -> Figure:
             of = of[["value", "interval"]].rename(side="end")
-            return figures.facets(
-                of.where(of < _DRAWN), x="model", hue="text", row=row, column="benchmark",
-                error="interval", colours=_COLOURS, names=_NAMES, size=(3.4, 2.5), y_label=label,
-                title=lambda _, name: titles[name], x_label="stage of training", each=_logarithmic,
+            figure = figures.facets(
+                of.where(of < _DRAWN), x="model", error="interval", x_label="stage of training",
+                column="benchmark", title=lambda _, of: f"{of}: {counts[of]} prompts",
+                each=bounded, **look,
             )  # fmt: skip
+            style.headline(figure, words)
+            return figure
 
-        scores = stages(base, "score", lambda s: f"{s}\neffective number of answers")
-        vendi = found.sel(score="Conditional-Vendi")
-        wide = stages(vendi, "scale", lambda x: f"Conditional-Vendi\nbandwidth x {x:g}")
-        return {
-            "post_training": figures.caption(scores, run, scale=study.widths.shown, **look),
-            "post_training_bandwidth": figures.caption(wide, run, **look),
-        }
+        def most(of: xr.Dataset) -> str:
+            first = abs(of.value.diff("model")).argmax("model") == 0
+            lines = f"{first.sum().item()} of {first.size} lines"
+            return f"{study.stages[1]} narrows the answers most in {lines}"
 
-
-def _logarithmic(panel: Axes, part: xr.Dataset) -> None:
-    if part.score.item() == judged.UNBIASED:  # It has no limit.
-        style.log_axis(panel)
+        texts: dict[str, Any] = dict(hue="text", colours=_COLOURS, names=_NAMES, size=(2.5, 2.1))
+        last = base.isel(benchmark=[-1]).sel(text=WHOLE)
+        many, left = last.interval[..., 0].values[0, -1, 0], last.value.values[0, -1, 1]
+        leaves = f"{study.stages[1]} leaves {left:.0f} of more than {many:.0f} different answers"
+        drawn = {
+            "post_training": stages(
+                last, leaves, hue="score", y_label="different answers to a prompt", size=(7.0, 3.0)
+            ),
+            "post_training_prompts": stages(
+                base, most(base), row="score", y_label=lambda s: s.replace(", ", ",\n"), **texts
+            ),
+            "post_training_bandwidth": stages(
+                vendi, most(vendi), row="scale",
+                y_label=lambda x: f"Conditional-Vendi\nbandwidth x {x:g}", **texts,
+            ),
+        }  # fmt: skip
+        return {k: figures.caption(of, run, bars="95%", scale=shown) for k, of in drawn.items()}
 
 
 def _in_words(changes: xr.Dataset, rows: Sequence[str]) -> Table:

@@ -173,10 +173,8 @@ def _advance(trainer: mixture_gan.Trainer):
 def _figure(run: lab.Run) -> Figure:
     """Scores and evidence of all trainings, and pictures of the first that collapses."""
     found, study = run.found, run.study
-    figure = Figure(figsize=(8.6, 5.6), layout="constrained")
-    parts = figure.subplot_mosaic(
-        "s0;s0;s1;e1;e2;e2", width_ratios=(2.6, 1), gridspec_kw={"hspace": 0.02}
-    )
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    parts = figure.subplot_mosaic("s0;e1", width_ratios=(2.6, 1))
     for (rate, name), colour in zip(_RATES.items(), (style.BLUE, style.VERMILION), strict=True):
         for repeat in range(study.repeats):
             of = found.sel(rate=rate, repeat=repeat)
@@ -186,24 +184,25 @@ def _figure(run: lab.Run) -> Figure:
                 there = of.step.values == of.alarm.item()
                 parts[part].plot(of.step[there], values[there], "o", color=colour)
     first = found.sel(rate=DOUBLING, repeat=0)
-    parts["s"].axhline(first.bound, color=style.GREY, linestyle=":", label="bound")
-    parts["s"].set(ylabel="RKE", ylim=(0, None), xticklabels=[])
-    parts["e"].axhline(first.limit, color=style.GREY, linestyle="--", label="limit")
+    parts["s"].set(ylabel="RKE", ylim=(0, 10.5), xticklabels=[])
+    style.known(parts["s"], len(_LAW.centres), f"{len(_LAW.centres)} modes")
+    parts["s"].legend(loc="lower left")
     parts["e"].set(yscale="log", ylabel="evidence of a fall", ylim=(1e-2, 1e8))
+    style.known(parts["e"], first.limit.item(), "alarm", side="left")
     parts["e"].set_xlabel("updates after the baseline")
-    for part in "se":
-        parts[part].legend()
     alarm = "no alarm" if np.isnan(first.alarm) else f"alarm, {first.alarm.item():,.0f}"
-    titles = ("baseline", alarm, f"end, {first.step.values[-1]:,.0f}")
     reach = 1.1 * np.abs(first.shown.values).max()
-    for panel, title, points in zip("012", titles, first.shown.values, strict=True):
+    for panel, title, points in zip("01", ("baseline", alarm), first.shown.values, strict=False):
         parts[panel].plot(*points.T, ".", color=style.VERMILION, markersize=2)
         parts[panel].set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         parts[panel].set(xticks=[], yticks=[], title=title)
-    n = (
-        f"{study.repeats} trainings at each rate; a look has {study.batches} batches "
-        f"of {study.samples} samples, the baseline of {study.baseline}; bandwidth "
-        f"{study.bandwidth:.3g}. Dots: alarms. Bound and pictures: of the first training "
-        "whose rate doubles"
+    raised = found.alarm.notnull().sum("repeat")
+    doubled, kept = (
+        f"{raised.sel(rate=rate).item()} of {study.repeats}" for rate in (DOUBLING, CONSTANT)
     )
+    style.headline(
+        figure, f"The monitor alarms in {doubled} trainings whose rate doubles, {kept} others"
+    )
+    n = f"looks of {study.batches} batches of {study.samples}, a baseline of {study.baseline}"
+    n += f"; bandwidth {study.bandwidth:.3g}. Dots: alarms. Pictures: the first that doubles"
     return figures.caption(figure, run, n=n)

@@ -91,7 +91,7 @@ class Coverage(lab.Study):
     needs = ("types",)
     paired = False
     version = 2
-    drawings = ("coverage",)
+    drawings = "coverage", "coverage_neighbours", "coverage_bandwidths"
 
     output_bandwidth: float | None = lab.flag(
         None, "The bandwidth, in the units of the outputs; by the rule of RKE if unset.", above=0
@@ -173,7 +173,7 @@ class Coverage(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        return {run.folder.name: _figure(run) for run in runs}
+        return {name: of for run in runs for name, of in _figures(run).items()}
 
     @classmethod
     def facts(cls, runs):
@@ -208,38 +208,47 @@ def shared(found: xr.Dataset) -> int:
     return int(found.n[np.isfinite(found.modes).all(("kept", "repeat", "scale"))].max())
 
 
-def _figure(run):
-    """A column a metric: against the number of samples above, against its setting below."""
-    study, equal = run.study, shared(run.found)
-    figure, panels = style.panels(6, columns=3, size=(3.8, 2.7))
-    metrics = by_metric(run.found)
-    for above, below, metric in zip(panels[:3], panels[3:], metrics, strict=True):
-        curve, modes = metrics[metric], metric == "RKE-MC"
-        settings = study.scales if modes else study.neighbours
-        setting = settings[len(settings) // 2]
-        # Below, modes are a share of those of all types.
-        whole = curve.value.sel(n=equal, kept=max(study.kept)) if modes else 1
-        looks = itertools.cycle(zip(style.CYCLE, style.MARKERS, strict=True))
-        for kept, (colour, marker) in zip(study.kept, looks, strict=False):
-            label = f"samples of {kept} of {study.types} types"
-            look: dict[str, Any] = {"color": colour, "marker": marker, "label": label}
-            along = curve.sel(kept=kept, setting=setting)
-            above.errorbar(along.n, along.value, along.error, **look)
-            across = (curve.sel(n=equal) / whole).sel(kept=kept)
-            below.errorbar(across.setting, across.value, across.error, **look)
-        if metric == "Coverage":
-            expected = expected_coverage(study.sizes, setting)
-            above.plot(study.sizes, expected, color=style.GREY, linewidth=4, alpha=0.4, zorder=0)
-        style.log_counts(above, study.sizes[:: -(-len(study.sizes) // 5)])
-        word = f"bandwidth x {setting:g}" if modes else f"k = {setting}"
-        shares, counts = "share of references", "effective modes"
-        above.set(xlabel="number of samples", title=f"{metric}, {word}")
-        above.set(ylim=(0, None if modes else 1.1), ylabel=counts if modes else shares)
-        below.set(title=f"{metric}, {equal:,} samples each", xticks=settings, ylim=(0, 1.1))
-        below.set_ylabel("share of that of all types" if modes else shares)
-        below.set_xlabel("multiple of the bandwidth" if modes else "neighbours k")
-    style.legend_above(figure, panels[0])
-    n = f"a random half is the reference; bandwidth {study.output_bandwidth:.3g}"
-    bars = f"one standard deviation over {study.repeats} random halves and choices of types"
-    bars += ". Grey: the coverage that equal distributions would have"
-    return figures.caption(figure, run, n=n, bars=bars)
+def _figures(run):
+    """Metrics against the number of samples; shares against k; RKE-MC by bandwidth."""
+    study, equal, metrics = run.study, shared(run.found), by_metric(run.found)
+    whole = metrics["RKE-MC"].value.sel(kept=max(study.kept)).isel(n=-1, drop=True)
+    modes = metrics["RKE-MC"] = metrics["RKE-MC"] / whole  # Of the last value of all types.
+    middle = {name: of.setting.values[of.sizes["setting"] // 2] for name, of in metrics.items()}
+    few, names = min(study.kept), {k: f"{k} of {study.types} types" for k in study.kept}
+
+    def known(panel, part):
+        for kept in study.kept:
+            panel.axhline(kept / study.types, color=style.BLACK, linestyle=":", linewidth=1)
+        if "n" in part.dims:
+            style.log_counts(panel, study.sizes[:: -(-len(study.sizes) // 3)])
+        if "n" in part.dims and part["metric"] == SHARES[1]:
+            expected = expected_coverage(study.sizes, middle[SHARES[1]])
+            panel.plot(study.sizes, expected, color=style.GREY, linewidth=4, alpha=0.4, zorder=0)
+        panel.set_ylim(0, 1.1)
+
+    def drawn(of, x, x_label):
+        shown: Any = xr.concat(list(of.values()), xr.IndexVariable("metric", [*of]))
+        figure = figures.facets(
+            shown, x=x, hue="kept", column="metric", error="error", sharey=True, each=known,
+            names=names, x_label=x_label, y_label="share (dotted: of types)",
+            size=(7 / len(of), 2.6),
+        )  # fmt: skip
+        words = []
+        for name, metric in of.items():
+            at = metric.value.sel(kept=few).sel({"n": equal} if x == "n" else {}).values
+            spread = f" to {at.max():.0%}" if at.ndim else ""
+            words.append(f"{name} {at.min():.0%}{spread}")
+        words = f"Samples of {names[few]} ({few / study.types:.0%}): {', '.join(words)}"
+        style.headline(figure, words)
+        n = f"a random half is the reference; k = {middle[SHARES[0]]}, bandwidth "
+        n += f"{study.output_bandwidth:.3g}; RKE-MC over its last value"
+        return figures.caption(figure, run, n=n, bars=f"deviation over {study.repeats} repeats")
+
+    along = {name: of.sel(setting=middle[name], drop=True) for name, of in metrics.items()}
+    by = {f"RKE-MC x {x:g}": modes.sel(setting=x, drop=True) for x in study.scales}
+    shares = {name: metrics[name].sel(n=equal, drop=True) for name in SHARES}
+    return {
+        run.folder.name: drawn(along, "n", "number of samples"),
+        f"{run.folder.name}_neighbours": drawn(shares, "setting", "nearest neighbours k"),
+        f"{run.folder.name}_bandwidths": drawn(by, "n", "number of samples"),
+    }

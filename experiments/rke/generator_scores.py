@@ -22,7 +22,7 @@ import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.generators import benches, diffusion, fitting, mixture_gan
-from experiments.lab import Cell, agreement, figures, tables
+from experiments.lab import Cell, agreement, dots, figures, style, tables
 from experiments.rke import coverage
 
 SCORES = ("IS", "FID", "Precision", "Recall", "Density", "Coverage", "RRKE", "RKE-MC")
@@ -96,7 +96,7 @@ class GeneratorScores(lab.Study):
 
     name = "generator_scores"
     data = None
-    drawings = ("generator_scores",)
+    drawings = ("generator_scores", "generator_scores_rules")
 
     sources: tuple[str, ...] = lab.flag(DATA, "The data.", choices=DATA)
     samples: int = lab.flag(500, "Samples of a generator, and references.", at_least=20)
@@ -168,14 +168,32 @@ class GeneratorScores(lab.Study):
         run, ranks = runs[-1], correlations(runs[-1].found)
         found = xr.Dataset({"value": ranks.isel(end=0), "error": ranks.isel(end=[1, 2])})
         names = {"count": "bandwidth that counts the data's modes", "std": "RKE's rule"}
-        drawn = figures.facets(
+        rules = figures.facets(
             found, x="score", hue="bandwidth", column="data", across=3, error="error",
-            kind="points", names=names, x_label="score", y_label="rank correlation with RKE-MC",
+            kind="points", names=names, x_label="score", y_label="correlation with RKE-MC",
             title=lambda _, of: f"{of}, {'printed' if of in PRINTED else 'ours'}", sharey=True,
+            size=(2.4, 2.3),
+        )  # fmt: skip
+        apart = abs(found.value.diff("bandwidth")).mean("score").idxmax("data").item()
+        style.headline(rules, f"The bandwidth changes the agreement most on {apart}")
+        printed = found["data"].isin([*PRINTED])
+        one = xr.where(printed, found.sel(bandwidth="std"), found.sel(bandwidth="count"))
+        least = one.value.min("data")
+        ends = [f"{least.sel(score=of):.2f} with {of}" for of in least.score[[0, 2]].values]
+        count = {of: len(rows) for of, rows in PRINTED.items()}
+        counts = [count.get(of, len(_GANS)) for of in found["data"].values]
+        labels = [f"{k}: {n} generators" for k, n in zip(found["data"].values, counts, strict=True)]
+        both = [one.where(printed == of).assign_coords(data=labels) for of in (False, True)]
+        ranked = dots.facets(
+            xr.concat(both, xr.IndexVariable("source", ["ours", "printed"])).rename(error="ends"),
+            row="score", hue="data", column="source", x_label="rank correlation with RKE-MC",
+            headline=f"Over {min(counts)} to {max(counts)} generators, RKE-MC's least agreement is "
+            f"{ends[0]}, {ends[1]}", each=lambda panel, _: panel.set_xticks([-1, -0.5, 0, 0.5, 1]),
         )  # fmt: skip
         n = f"n = {run.study.samples:,}; FID and RRKE with their signs changed"
-        bars = f"smallest and largest of {run.study.repeats} repeats"
-        return {run.folder.name: figures.caption(drawn, run, n=n, bars=bars)}
+        look: Any = {"n": n, "bars": f"smallest and largest of {run.study.repeats} repeats"}
+        drawn = {run.folder.name: ranked, f"{run.folder.name}_rules": rules}
+        return {name: figures.caption(of, run, **look) for name, of in drawn.items()}
 
     @classmethod
     def facts(cls, runs):
@@ -183,7 +201,8 @@ class GeneratorScores(lab.Study):
         shown = found.sel(bandwidth="count", score=["IS", *SCORES[3:]])
         table = tables.table(shown, rows=("data", "generator"), columns="score", digits=3)
         found = found.assign_coords(generator=found.generator.str.replace(" ", "_"))
-        return {"scores": found, "ranks": correlations(runs[0].found), "table": table}
+        ranks, with_data = correlations(runs[0].found), correlations(runs[0].found, left_out="")
+        return {"scores": found, "ranks": ranks, "with_data": with_data, "table": table}
 
 
 def intervals(found: xr.Dataset) -> xr.Dataset:
@@ -192,14 +211,15 @@ def intervals(found: xr.Dataset) -> xr.Dataset:
     return means.assign(error=means.error * stats.t.ppf(0.975, found.sizes["repeat"] - 1))
 
 
-def correlations(found: xr.Dataset) -> xr.DataArray:
+def correlations(found: xr.Dataset, left_out: str = REAL) -> xr.DataArray:
     """Spearman's correlations of RKE-MC with the other scores over generators, better is higher.
 
     `end`: the mean over the repeats, the smallest and the largest; one table is printed.
     """
     data, widths = found["data"].values.tolist(), found.bandwidth.values.tolist()
     sets = {(name, "std"): scores[None] for name, scores in PRINTED.items()}
-    ours = found.value.drop_sel(generator=REAL).transpose("repeat", "generator", "score", ...)
+    ours = found.value.sel(generator=found.generator != left_out)
+    ours = ours.transpose("repeat", "generator", "score", ...)
     for name, width in itertools.product(data, widths):
         sets[name, width] = ours.sel(data=name, bandwidth=width).dropna("generator").values
     labels = {"data": [*data, *PRINTED], "bandwidth": widths, "end": ["value", "low", "high"]}
