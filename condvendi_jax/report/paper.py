@@ -9,9 +9,8 @@ from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized, span
 from condvendi_jax.data.bandwidth import GIVEN
 from condvendi_jax.results import evaluation
-from condvendi_jax.results.comparison import MATCHED, Comparison
+from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.headline import Bars
-from condvendi_jax.results.one_prompt import notes_of
 
 _ESCAPES = {c: f"\\{c}" for c in "&%$#_{}"} | {"±": "$\\pm$"}
 _ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
@@ -20,7 +19,6 @@ _ESCAPES |= {"[": "{[}", "*": "{*}"}  # After the end of a row these would be it
 _SOFTWARE, _WORDS = "condvendi-jax", 80  # Of a short paragraph, at most.
 _NAME = 28  # The letters of a name in a line of a column.
 _CITED = "\0"  # Where works are cited, until texts are escaped.
-_BRACKETS = "Brackets are 95% intervals for the scores that all eigenvalues would give."
 _CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
 
 
@@ -58,45 +56,27 @@ def latex(
     alone = isinstance(result, evaluation.Evaluation)
     evaluations = {"": result} if alone else result.evaluations
     first = next(iter(evaluations.values()))
+    bars = evaluation.bars(evaluations) if alone else result.bars
+    known = encoder or first.encoder_name or "[name the encoder]"
     within = first.bandwidths["outputs"].within_prompts
-    name = encoder or first.encoder_name or "[name the encoder]"
-    orders = [scored.decomposition.order for scored in first.orders]
-    keys = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else []), _SOFTWARE]
-    embedded = [] if within else [f"The embeddings are those of {name}."]
+    embedded = [] if within else [f"The embeddings are those of {known}."]
     software = f"condvendi_jax {__version__} (seed {first.seed}) {_CITED}"
     computed = f"Computed in {first.dtype} by {software}."
-    errors = evaluation.error_notes(o for e in evaluations.values() for o in e.orders)
-    scores = " and ".join(_scores(scored, first) for scored in first.orders)
-    unbiased = evaluation.unbiased_notes(evaluations.values())
-    known = {name: one for name, e in evaluations.items() if (one := e.one_prompt)}
-    estimated = any(scored.decomposition.estimation for scored in first.orders)
-    sentences = [
-        *([evaluation.meaning(evaluations)] if alone else result.headline()),
-        f"We scored {_data(evaluations)}: {scores} {_CITED}.",
-        *embedded,
-        *_kernels(first),
-        *(
-            f"{capitalized(said.note().strip('. '))}."
-            for item in result.advice
-            for said in [item if item.code == evaluation.DOUBT else item._replace(remedy="")]
-        ),
-        *(f"{note}." for note in errors),
-        *([] if errors else ["Standard errors were not computed."]),
-        *(f"{capitalized(words)}." for words in unbiased),
-        *(f"{capitalized(words)}." for words in notes_of(known)),
-        *([_BRACKETS] if estimated and not errors else []),
-        *([] if alone else _on_models(result)),
-        *(f"{m and f'{m}: '}{e.quality}." for m, e in evaluations.items() if e.quality),
-        computed,
-    ]
-    table = tabular(result.table() if alone else result.scores())
-    if not long:
-        bars = evaluation.bars(evaluations) if alone else result.bars
-        verdict = [] if alone or len(evaluations) == 1 else [result.verdict()]
-        optional = [*embedded, *_kernels(first), *verdict]
-        sentences = _in_words(_WORDS, _in_short(evaluations, bars), optional, computed)
+    verdict = [] if alone or len(evaluations) == 1 else [result.verdict()]
+    optional = [*embedded, *_kernels(first), *verdict]
+    if long:
+        table = tabular(result.table() if alone else result.scores())
+        meant = [evaluation.meaning(evaluations)] if alone else result.headline()
+        told = [] if alone else [f"{r.name}: {r.in_full()}" for r in result.rankings]
+        told += [*result.profile.leads()] if not alone and result.profile else []
+        said = [f"{capitalized(note).rstrip('.')}." for note in [*told, *result.notes()]]
+        sentences = [*meant, _scored(evaluations, bars), *optional, *said, computed]
+    else:
         table = _in_a_column(bars, math.nan if alone else result.level)
+        sentences = _in_words(_WORDS, _scored(evaluations, bars), optional, computed)
     warned = "".join(f"% {' '.join(w.split())}\n" for w in evaluation.warning_lines(result.advice))
+    orders = [scored.decomposition.order for scored in first.orders]
+    keys = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else []), _SOFTWARE]
     start, middle, end = " ".join(map(escaped, sentences)).split(_CITED)
     paragraph = f"{start}\\cite{{{','.join(keys[:-1])}}}{middle}\\cite{{{_SOFTWARE}}}{end}"
     entries = _CITATIONS.read_text().strip().replace("VERSION", __version__).split("\n\n")
@@ -104,11 +84,15 @@ def latex(
     return Report(paragraph, warned + table, "\n\n".join(chosen))
 
 
-def _in_short(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str:
-    data = f"{span(e.n for e in evaluations.values())} outputs"
+def _scored(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str:
+    """What was scored: 'We scored 8 answers to each of 40 prompts from each of 4 models'."""
+    weighted = "weighted " * any(e.weighted for e in evaluations.values())
+    data = f"{span(e.n for e in evaluations.values())} {weighted}outputs"
+    prompts = {e.distinct_prompts for e in evaluations.values() if e.distinct_prompts}
+    if prompts:
+        data += f" to {span(prompts)} prompts"
     if given := evaluation.given_answers(evaluations):
-        prompts = span(e.distinct_prompts or 0 for e in evaluations.values())
-        data = f"{given} answers to each of {prompts} prompts"
+        data = f"{given} {weighted}answers to each of {span(prompts)} prompts"
     if len(evaluations) > 1:
         data += f" from each of {len(evaluations)} models"
     return f"We scored {data}{bars.by and f' by {bars.by}'} {_CITED}: the number of {bars.what}."
@@ -136,58 +120,6 @@ def _in_a_column(bars: Bars, level: float) -> str:
     note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped(' '.join(notes))}}}"
     table = "\\centering\\small", tabular(Table(["model", what, ""], rows)), "\\par\\smallskip"
     return "\n".join(["\\begin{table}", *table, note, "\\end{table}"])
-
-
-def _on_models(result: Comparison) -> list[str]:
-    sentences = []
-    if len(result.models) > 1:
-        sentences.append(f"Outputs of different models are {MATCHED[result.matched]}.")
-    if any(ranking.tested for ranking in result.rankings if ranking.differences):
-        sentences.append(
-            f"Models that share a letter cannot be told apart at the level {result.level:g} "
-            "(a difference is significant where its interval excludes 0; Holm's method for all "
-            "pairs of models within a score), which does not show that they are equal."
-        )
-        for ranking in result.main:
-            known = filter(None, (ranking.equality(), ranking.ranks()))
-            sentences += [f"{ranking.name}: {words}." for words in known]
-    sentences += [f"{capitalized(words)}." for words in result.untested()]
-    if result.profile:
-        sentences.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}.")
-        if result.profile.reason is None:
-            sentences.append(f"Over the bandwidths, {result.profile.joint_confidence()}.")
-    return sentences
-
-
-def _scores(scored: evaluation.ScoredOrder, model: evaluation.Evaluation) -> str:
-    result = scored.decomposition
-    words = [evaluation.score_name(name, result.order, None) for name in model.names]
-    by = {"frobenius": "sums over all pairs of rows", "exact": "all eigenvalues"}
-    how = by.get(result.method, f"the method {result.method}")
-    if model.unbiased and scored.population is not None:
-        how = "sums over all pairs of different rows"
-    if result.estimation is not None:
-        how += ", estimated"
-    if result.truncation is not None:
-        how += f", of which the largest {result.truncation:,} are kept"
-    return f"{', '.join(words)} (order {result.order:g}, from {how})"
-
-
-def _data(evaluations: Mapping[str, evaluation.Evaluation]) -> str:
-
-    def rows(result: evaluation.Evaluation) -> str:
-        number = f"{result.n:,}" + (" weighted" if result.weighted else "")
-        if not result.paired:
-            return f"{number} outputs"
-        distinct = result.distinct_prompts
-        kinds = "" if distinct is None else f" ({distinct:,} distinct prompts)"
-        return f"{number} pairs of outputs and prompts{kinds}"
-
-    words = {name: rows(result) for name, result in evaluations.items()}
-    data, *others = dict.fromkeys(words.values())
-    if len(words) > 1 and not others:
-        return f"{data} of each of {len(words)} models ({', '.join(words)})"
-    return ", ".join(data + (f" of {name}" if name else "") for name, data in words.items())
 
 
 def _kernels(result: evaluation.Evaluation) -> list[str]:
