@@ -343,5 +343,5 @@ def _figure(runs, score):
         said.append(f"{words} {by if several else verdicts[0][0]}")
     style.headline(figure, ", ".join(said))
     n = f"{study.repeats} orders" if study.repeats > 1 else ""
-    bars = "" if several else "two deviations of a sample; grey: end ± 2%"
+    bars = "" if several else "two deviations of a sample; grey: end ± 2%; circle: settled"
     return figures.caption(figure, runs, n=n, bars=bars)

@@ -173,7 +173,7 @@ def _figure(run: lab.Run) -> Figure:
     falls = dict.fromkeys(score for _, score in last[last < 1].index)
     but = f", but {' and '.join(falls)} falls at some bandwidths" if falls else ""
     style.headline(drawn, f"Scores rise from k = {study.counts[0]} to {study.counts[-1]}{but}")
-    n = f"{study.prompts} prompts, outputs of their clusters' medoids; {study.repeats} starts"
+    n = f"{study.prompts} prompts, outputs of medoids; {study.repeats} starts"
     n += f"; without {', '.join(study.left_out)}" if study.left_out else ""
     bars = f"range of {len(study.models)} models" if len(study.models) > 1 else ""
     return figures.caption(drawn, run, n=n, bars=bars)

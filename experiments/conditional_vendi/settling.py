@@ -59,7 +59,7 @@ def samples_settle(curve: xr.Dataset) -> int | None:
 
     That distance counts beyond the mean's own error.
     """
-    last, error = curve.value.dropna("n")[-1], curve.error
+    last, error = curve.value.dropna("n")[-1], curve.error.fillna(np.inf)
     away = np.maximum((curve.value - last) ** 2 - error**2 / curve.orders, 0) ** 0.5
     return settled_from(last + away, further=2 * error)
 

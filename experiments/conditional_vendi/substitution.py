@@ -244,8 +244,8 @@ class Substitution(lab.Study):
         style.headline(figure, f"{finding}, {' and '.join(FITTED)} {many}")
         style.above(axes[0], SAME, (70, 1.0), -14)
         n = ", ".join(str(run.study.scored) for run in runs) + " pairs"
-        bars = f"deviation of {runs[0].study.repeats} draws"
-        return {"substitution": figures.caption(figure, runs, n=n, bars=bars, scale=scale)}
+        look = {"n": n, "bars": "one deviation", "scale": scale}
+        return {"substitution": figures.caption(figure, runs, **look)}
 
 
 def _lines(panel: Axes, values: xr.DataArray) -> None:

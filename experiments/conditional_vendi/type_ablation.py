@@ -233,8 +233,8 @@ def _scores(run: lab.Run) -> Figure:
         x_label=f"number of types j (n = {study.per_type} j)", y_label="effective modes",
         size=(3.45, 2.2),
     )  # fmt: skip
-    for panel in drawn.axes:
-        panel.set_ylim(0)
+    drawn.axes[0].set_ylim(0)
+    drawn.axes[2].set_ylim(0)  # Each row has one axis.
     style.headline(drawn, (
         "With {0} types and {0} times n, Conditional-Vendi is x {1:.2g} (named x {2:.2g}), "
         "Conditional-RKE x {3:.2g} (named x {4:.2g})"
@@ -253,13 +253,11 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
         error="error", log_y=True, x_label="multiple of the bandwidths",
         y_label="score of all types / of one", size=(3.45, 2.3), sharey=True,
     )  # fmt: skip
-    narrow, (unnamed, named) = growth.scale.min().item(), PROMPTINGS
-    least, most = (
-        growth.value.sel(scale=narrow, prompting=unnamed).min(),
-        growth.value.sel(scale=narrow, prompting=named).max(),
+    unnamed, named = growth.value.isel(scale=0).transpose("prompting", ...)
+    finding = f"At {growth.scale[0]:g} of the bandwidths unnamed types raise both scores"
+    style.headline(
+        drawn, f"{finding} x {unnamed.min():.1f} or more, named ones x {named.max():.1f} or less"
     )
-    finding = f"At {narrow:g} of the bandwidths unnamed types raise both scores x {least:.1f} or "
-    style.headline(drawn, f"{finding}more, named ones x {most:.1f} or less")
     style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
     return drawn
 
