@@ -69,7 +69,9 @@ def latex(
         meant = [evaluation.meaning(evaluations)] if alone else result.headline()
         told = [] if alone else [f"{r.name}: {r.in_full()}" for r in result.rankings]
         told += [*result.profile.leads()] if not alone and result.profile else []
-        said = [f"{capitalized(note).rstrip('.')}." for note in [*told, *result.notes()]]
+        short = {item.note(): item._replace(remedy="").note() for item in result.advice}
+        told += [short.get(note, note) for note in result.notes()]  # Remedies are for the author.
+        said = [f"{capitalized(note).strip(' .')}." for note in told]
         sentences = [*meant, _scored(evaluations, bars), *optional, *said, computed]
     else:
         table = _in_a_column(bars, math.nan if alone else result.level)

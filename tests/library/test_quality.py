@@ -295,7 +295,7 @@ def test_evaluation_and_report_show_quality(compared, tmp_path):
     cv.report.html(compared, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     best = undominated(compared.qualities)
-    assert 'href="#quality"' in page and f"diversity among them: {best[0]}" in page
+    assert 'id="quality"' in page and f"diversity among them: {best[0]}" in page
     assert str(compared.qualities["a"]) in page
 
 
