@@ -56,7 +56,7 @@ class Error:
         with np.errstate(invalid="ignore", divide="ignore"):
             value = 1 / self.value if self.value > _NO_VALUE else math.inf
             more: Any = {"value": value, "influences": -self.influences * value**2}
-        ends = intervals.of_inverse(self.at_levels)
+        ends = intervals.of_reciprocal(self.at_levels, _NO_VALUE)
         return dataclasses.replace(self, ends=ends, inverse=self, **more)
 
     def in_logarithms(self) -> Error:
@@ -113,11 +113,6 @@ class Error:
     def p_value(self) -> float:
         """The smallest level at which the interval excludes 0."""
         return intervals.p_value(self.at_levels)
-
-    @property
-    def p_value_above(self) -> float:
-        """The smallest level, of one side, at which the interval is above 0."""
-        return intervals.p_value(self.at_levels, sides=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

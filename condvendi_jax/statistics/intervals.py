@@ -125,7 +125,7 @@ def prompt_mean(value: float, error: float, changes: np.ndarray, shares: np.ndar
     moments = _Moments.of(value, error, changes, shares)
     nearer = moments.flipped() if value > 0.5 else moments
     ends = inside(lambda level: (nearer.near(level), nearer.far(level)), 0.0, 1.0)
-    return complement(ends) if value > 0.5 else ends
+    return shifted(1, scaled(-1, ends)) if value > 0.5 else ends
 
 
 def between_mean(value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Ends:
@@ -148,11 +148,6 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
         return np.clip(low, 0, 1) ** 2, np.minimum(value + np.hypot(high - value, unseen), 1)
 
     return ends
-
-
-def complement(ends: Ends) -> Ends:
-    """Of one less a number."""
-    return lambda level: tuple(1 - end for end in reversed(ends(level)))
 
 
 def row_mean(value: float, error: float, freedom: float, rows: float) -> Ends:
@@ -198,12 +193,7 @@ def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -
 
 def total(values: Sequence[float], both: Sequence[Ends], correlation: float) -> Ends:
     """Of the sum of two values (MOVER: Zou and Donner, 2008)."""
-    return difference([values[0], -values[1]], [both[0], negative(both[1])], -correlation)
-
-
-def negative(ends: Ends) -> Ends:
-    """Of a number times -1."""
-    return lambda level: tuple(-end for end in reversed(ends(level)))
+    return difference([values[0], -values[1]], [both[0], scaled(-1, both[1])], -correlation)
 
 
 def shifted(by: float, ends: Ends) -> Ends:
@@ -212,8 +202,9 @@ def shifted(by: float, ends: Ends) -> Ends:
 
 
 def scaled(factor: float, ends: Ends) -> Ends:
-    """Of a number times a factor that is not negative."""
-    return lambda level: tuple(factor * end for end in ends(level))
+    """Of a number times a factor."""
+    rising = 1 if factor >= 0 else -1
+    return lambda level: tuple(factor * end for end in ends(level)[::rising])
 
 
 def of_logarithm(ends: Ends) -> Ends:
@@ -235,11 +226,6 @@ def of_reciprocal(ends: Ends, rounding: float = 0.0) -> Ends:
             return 1 / high, np.where(low <= rounding, math.inf, 1 / low)
 
     return reciprocal
-
-
-def of_inverse(ends: Ends) -> Ends:
-    """Of one over a similarity, of which the smallest are rounding."""
-    return of_reciprocal(ends, _NO_PAIR)
 
 
 def inside(ends: Ends, least: float, most: float) -> Ends:
