@@ -86,9 +86,10 @@ class Kernel(abc.ABC):
         """Computes what depends on one point only, as a pytree of arrays with leading axis n."""
         return points
 
+    @jax.jit
     def geometry(self, left: Any, right: Any) -> Any:
         """Computes what depends on pairs of points but not on the parameters, arrays `[m, n]`."""
-        return _all_pairs(self, left, right)
+        return jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(left, right)
 
     def profile(self, geometry: Any) -> jax.Array:
         """k of all pairs, `[m, n]`, from their geometry."""
@@ -123,11 +124,6 @@ class Kernel(abc.ABC):
     def rounding(self, points: np.ndarray) -> float:
         """How far values of k for some points `[m, d]` may be off, relatively, in eps."""
         return _ROUNDING
-
-
-@jax.jit
-def _all_pairs(kernel: Kernel, left: Any, right: Any) -> jax.Array:
-    return jax.vmap(jax.vmap(kernel, in_axes=(None, 0)), in_axes=(0, None))(left, right)
 
 
 def inner_products(left: jax.Array, right: jax.Array) -> jax.Array:

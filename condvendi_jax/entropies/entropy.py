@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.devices import compiled_elsewhere, fixed, namespace, placed
+from condvendi_jax.base.devices import compiled_elsewhere, fixed, namespace
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies import eigenvalues
 
@@ -215,13 +215,9 @@ class Scores:
         return self.scores.information
 
 
-def scores_of(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
-    """The exponentials of `log_scores`, arrays of JAX."""
-    return jax.tree.map(placed, _scores_of(entropy_x, entropy_t, entropy_joint))
-
-
-@compiled_elsewhere
-def _scores_of(*entropies: Any) -> PerScore:
+@functools.partial(compiled_elsewhere, of_jax=True)
+def scores_of(*entropies: Any) -> PerScore:
+    """The exponentials of the `log_scores` of H(X), H(T) and H(X, T), arrays of JAX."""
     return jax.tree.map(lambda log: namespace(log).exp(log), log_scores(*entropies))
 
 

@@ -58,7 +58,7 @@ class Exact(Method):
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             spectra = [estimators.all_eigenvalues(grams[name]) for name in terms]
             spectra = per_term(terms, jax.block_until_ready(spectra))
-        values = jax.tree.map(placed, _entropies_of(spectra, tuple(wanted)))
+        values = _entropies_of(spectra, tuple(wanted))
         eigenvalues.check_spectra(*jax.tree.leaves(values))
         return [Computed(value, None, self.name, spectra) for value in values]
 
@@ -101,7 +101,7 @@ def warn_of_long_work(grams: Grams, terms: Terms) -> None:
         )
 
 
-@functools.partial(compiled_elsewhere, static_argnums=1)
+@functools.partial(compiled_elsewhere, static_argnums=1, of_jax=True)
 def _entropies_of(spectra: PerTerm, wanted: tuple[Entropy, ...]) -> list[PerTerm]:
     return [jax.tree.map(entropy.of_spectrum, spectra) for entropy in wanted]
 

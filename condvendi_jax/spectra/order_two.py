@@ -27,7 +27,7 @@ import numpy as np
 
 from condvendi_jax import entropies
 from condvendi_jax.base import checks, programs
-from condvendi_jax.base.devices import compiled_elsewhere, placed
+from condvendi_jax.base.devices import compiled_elsewhere
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, PerTerm
@@ -84,13 +84,9 @@ def _norms_of_sums(points: Pairs, sums: np.ndarray) -> np.ndarray:
     return ((sums + points.shares) @ points.shares).astype(points.dtype)
 
 
+@functools.partial(compiled_elsewhere, of_jax=True)
 def entropies_of(norms: Any) -> PerTerm:
     """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
-    return jax.tree.map(placed, _entropies_of(norms))
-
-
-@compiled_elsewhere
-def _entropies_of(norms: Any) -> PerTerm:
     missing = (None,) * (3 - norms.shape[0])
     return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
 
