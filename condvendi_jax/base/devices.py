@@ -29,7 +29,7 @@ class Layout:
     """How n points lie on a mesh: in equal blocks of rows, the last padded; hashable."""
 
     mesh: Mesh  # Of any axis types, kept with Auto axes.
-    axis: Axis | None  # The mesh axis, or axes, that the rows are sharded over; all where None.
+    axis: Any  # The mesh axis, or axes, that the rows are sharded over; all where None.
     n: int  # The number of points, without the padding.
 
     def __post_init__(self) -> None:

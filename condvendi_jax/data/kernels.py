@@ -3,13 +3,11 @@
 A sweep over bandwidths computes `prepare` of points and `geometry` of pairs once, `profile` often.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +115,7 @@ class Kernel(abc.ABC):
             raise ValueError(f"kernel: {expected}, received {self!r}.")
         return dataclasses.replace(self, bandwidth=bandwidth)
 
-    def suited_to(self, points: jax.Array) -> Kernel:
+    def suited_to(self, points: jax.Array) -> "Kernel":
         """The same kernel in the form that is precise on concrete `points` `[n, d]`."""
         return self
 
@@ -239,10 +237,10 @@ class Gaussian(Kernel):
         scaled = difference / self.bandwidth.astype(difference.dtype)
         return jnp.exp(-jnp.sum(jnp.square(scaled)) / 2)
 
-    def with_bandwidth(self, bandwidth: float | jax.Array) -> Gaussian:
+    def with_bandwidth(self, bandwidth: float | jax.Array) -> "Gaussian":
         return Gaussian(bandwidth, unit=self.unit)
 
-    def suited_to(self, points: jax.Array) -> Gaussian:
+    def suited_to(self, points: jax.Array) -> "Gaussian":
         """The kernel, with a unit where a matrix product would round distances away."""
         if self.unit is not None:
             return self
@@ -311,7 +309,7 @@ class Gaussian(Kernel):
         return (self.bandwidth,), self.unit
 
     @classmethod
-    def tree_unflatten(cls, unit: float | None, leaves: tuple[Any]) -> Gaussian:
+    def tree_unflatten(cls, unit: float | None, leaves: tuple[Any]) -> Self:
         """Rebuilds the kernel without checks: leaves may be placeholders."""
         kernel = object.__new__(cls)
         (kernel.bandwidth,), kernel.unit = leaves, unit

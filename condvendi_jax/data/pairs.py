@@ -1,7 +1,5 @@
 """The data of a call: outputs, prompts, their kernels, groups and devices, checked once."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re
@@ -127,7 +125,7 @@ class Pairs(Rows):
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
         batches: Labels | Mapping[str, Labels] | None = None,
         **options: Any,
-    ) -> dict[str, Pairs]:
+    ) -> dict[str, "Pairs"]:
         """The pairs of several models under the same kernels, by the name of the model.
 
         Args:

@@ -1,10 +1,8 @@
 """Outputs that are known by their similarities to each other, in place of embeddings."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -84,7 +82,7 @@ class Similarities:
     @classmethod
     def from_classes(
         cls, classes: Sequence[Any], prompts: Sequence[Any] | None = None, *, name: str = "classes"
-    ) -> Similarities:
+    ) -> Self:
         """Outputs that a judge put into classes: two of one class and one prompt are the same.
 
         Args:
@@ -108,7 +106,7 @@ class Similarities:
         limit: float = LIMIT,
         cache: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], Any] | None = None,
-    ) -> Similarities:
+    ) -> Self:
         """Outputs that a function compares: every two different outputs of a prompt, once.
 
         Args:
@@ -138,7 +136,7 @@ class Similarities:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def split(self, models: Sequence[Any]) -> dict[str, Similarities]:
+    def split(self, models: Sequence[Any]) -> dict[str, Self]:
         """The outputs of each model by its name, from the model of each row `[n]`."""
         parts = {}
         for model, rows in _rows_of(models, len(self), "models").items():

@@ -1,7 +1,5 @@
 """Items to embeddings, each made once: the encoder of a user's choice, and a cache by content."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
@@ -16,7 +14,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -280,7 +278,7 @@ class Shelf:
     folder: pathlib.Path
 
     @classmethod
-    def of(cls, cache: files.StrPath | None, loaded: LoadedEncoder, kind: str) -> Shelf | None:
+    def of(cls, cache: files.StrPath | None, loaded: LoadedEncoder, kind: str) -> Self | None:
         """The folder of an encoder in a cache; None, with a warning, if there can be none."""
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
         made_by |= {"source": loaded.source, "side": getattr(loaded.encoder, "side", None)}

@@ -7,8 +7,6 @@ columns, and `fold_pairs` visits the tiles and adds, in O(tile^2 + n d) memory. 
 of P devices holds a block of points, `layout.rows` in all, and copies go round a ring.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -80,7 +78,7 @@ class Tiles:
         ones = xp.eye(*products[0].shape, dtype=bool)
         return [xp.where(ones, 1, product) for product in products] if diagonal else products
 
-    def block(self, beside: Any, matrices: int = 1) -> tuple[Block, int]:
+    def block(self, beside: Any, matrices: int = 1) -> tuple["Block", int]:
         """The block of this device, with what is `beside` its points, and the side of its tiles."""
         rows = self.factors[0].n
         count = math.ceil(rows / default_tile_size(matrices))

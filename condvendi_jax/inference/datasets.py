@@ -1,13 +1,11 @@
 """Outputs of models with their prompts, from files, texts or arrays, on their way to `Pairs`."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,7 +41,7 @@ class Dataset:
     @classmethod
     def of(
         cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, clean: bool, *, across: bool
-    ) -> Dataset:
+    ) -> Self:
         """What the arguments of `evaluate` and `compare` name; texts are embedded or compared."""
         check_names(outputs)
         outputs = {**outputs}
@@ -74,7 +72,7 @@ class Dataset:
         outputs = outputs if kind == "texts" else seen
         return cls(outputs, prompts, embed, encoder=loaded).cleaned(clean)
 
-    def cleaned(self, clean: bool) -> Dataset:
+    def cleaned(self, clean: bool) -> Self:
         """The dataset with cleaned texts, if `clean`; it warns of what was cut and of odd texts."""
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
@@ -120,7 +118,7 @@ class Dataset:
         texts = self.prompt_texts
         return {} if texts is None else of_each_model(texts, self.outputs, "prompts")
 
-    def matched(self, *, refuse: bool) -> Dataset:
+    def matched(self, *, refuse: bool) -> Self:
         """With the prompts of `matching.without_samples`; `read` says which texts are the same."""
         if not self.asked:
             return self

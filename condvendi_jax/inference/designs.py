@@ -1,12 +1,10 @@
 """The prompts that models share, and scores of any order at one design, with which they grow."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -35,7 +33,7 @@ class Rows(NamedTuple):
     counted: dict[str, np.ndarray]  # Whether the prompt counts in the model, `[prompts]`.
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs]) -> Rows:
+    def of(cls, models: Mapping[str, Pairs]) -> Self:
         """Where prompts repeat, those count to which the model has several answers."""
         every = [*models.values()]
         count, prompts = prompts_by_model(every)
@@ -92,7 +90,7 @@ class Common(NamedTuple):
     reason: reasons.Reason | None  # Why scores that grow cannot be compared.
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs]) -> Common:
+    def of(cls, models: Mapping[str, Pairs]) -> Self:
         """The common design of models."""
         count, prompts = prompts_by_model([*models.values()])
         parts = zip(*map(_design, models.values(), prompts, [count] * len(models)), strict=True)

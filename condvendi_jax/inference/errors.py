@@ -6,13 +6,11 @@ units are too few, or the score is too steep, groups of rows are left out in tur
 one spectrum for each: the delete-group jackknife. See docs/errors.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -167,7 +165,7 @@ class Units(NamedTuple):
     key: jax.Array | Callable[[], jax.Array]  # Draws the groups that are left out.
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs], count: int | None, key: Any) -> Units:
+    def of(cls, models: Mapping[str, Pairs], count: int | None, key: Any) -> Self:
         """The units of models."""
         return cls(*group_models(models, None), count, key)
 

@@ -1,11 +1,9 @@
 """How many outputs are good, and how many of these are different (docs/proofs.md)."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +62,7 @@ class Asked(NamedTuple):
             raise ValueError(f"draws: expected at most {most}, {largest}, received {draws}.")
         return cls(values, at_least, draws)
 
-    def of_rows(self, chosen: Mapping[str, np.ndarray]) -> Asked:
+    def of_rows(self, chosen: Mapping[str, np.ndarray]) -> Self:
         """The quality of the chosen rows of each model."""
         return self._replace(values={m: self.values[m][rows] for m, rows in chosen.items()})
 

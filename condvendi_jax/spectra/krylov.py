@@ -4,8 +4,6 @@ All work is products. Without Householder factorisations, XLA turns each inner p
 that are sharded by rows into an all-reduce, and this module needs no code for devices.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,7 +78,7 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
 
 @functools.partial(jax.jit, static_argnames="sweeps")
 def krylov_spaces(
-    products: Together, starts: tuple[jax.Array, ...], *, sweeps: int
+    products: "Together", starts: tuple[jax.Array, ...], *, sweeps: int
 ) -> tuple[KrylovSpace, ...]:
     """For every operator, the space of `sweeps` blocks that its start `[rows, b]` spans under A."""
     rows, width = starts[0].shape
@@ -131,7 +129,7 @@ def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Trid
 
 @jax.jit
 def lanczos(
-    products: Together,
+    products: "Together",
     bases: tuple[jax.Array, ...],
     states: tuple[tuple[Tridiagonals, ...], ...],
     first: jax.Array,

@@ -4,8 +4,6 @@ Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact a
 entropies need a spectrum of Gram matrices: all eigenvalues, or estimates with an interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -33,7 +31,7 @@ class Method:
     #: The name that a result shows.
     name: ClassVar[str]
 
-    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+    def suited_to(self, grams: Grams, terms: Terms) -> "Method":
         """The method that will run on these Grams; ValueError where there is not enough memory."""
         return self
 
@@ -47,7 +45,7 @@ class Method:
         """`compute_sloped` of the given terms, by a method that `suited` returns."""
         raise NotImplementedError  # Of `Auto`, which never runs itself.
 
-    def suited(self, points: Pairs, terms: Terms) -> Method:
+    def suited(self, points: Pairs, terms: Terms) -> "Method":
         """The method that will run on these points; raises where it cannot, computes nothing."""
         return self.suited_to(unweighted_grams(points, stores=False), terms)
 

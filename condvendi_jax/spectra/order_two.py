@@ -14,12 +14,10 @@ are equal. The papers' scores have it, so that they grow with n. The unbiased on
 `PairMeans` has both, and the norms of any other design of prompts and answers (docs/proofs.md).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -135,13 +133,13 @@ class Answers(NamedTuple):
         return float(np.sum(np.square(np.bincount(self.kind, self.points.shares))))
 
     @classmethod
-    def apart(cls, pairs: Pairs) -> Answers:
+    def apart(cls, pairs: Pairs) -> Self:
         """All rows of pairs, as if no prompt repeated."""
         copies = np.ones(pairs.n, int) if pairs.copies is None else np.maximum(pairs.copies, 1)
         return cls(pairs, np.arange(pairs.n), copies, None, 0)
 
     @classmethod
-    def of(cls, pairs: Pairs) -> Answers:
+    def of(cls, pairs: Pairs) -> Self:
         """The answers of pairs that count.
 
         Prompts repeat where at least half of the rows answer a prompt of several answers or, if

@@ -1,10 +1,8 @@
 """Sums of squared kernels over pairs of different rows: of all, of blocks, and inside groups."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -293,7 +291,7 @@ class PairSums(NamedTuple):
     inside: Sequence[np.ndarray]  # `sums_inside` these groups, `[terms, G, m]` each.
 
     @classmethod
-    def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> PairSums:
+    def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> Self:
         """The sums of points."""
         inside = [sums_inside(points, part) for part in leaving]
         return cls(row_sums(points), leaving, inside)
