@@ -15,8 +15,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
-from condvendi_jax.base.devices import take, to_host, where_it_lies
+from condvendi_jax.base import checks, devices
 from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel
 
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
@@ -303,7 +302,7 @@ def arbitrary(points: Any) -> RuledBandwidth | None:
     return None
 
 
-_identical = where_it_lies(lambda _, points: (points == points[:1]).all())
+_identical = devices.where_it_lies(lambda _, points: (points == points[:1]).all())
 
 
 def as_given(kernel: Kernel) -> RuledBandwidth:
@@ -320,7 +319,7 @@ def median_distance(points: Any, shuffled: Any, name: str) -> float:
 
     if points.shape[0] == 1:
         raise ValueError(f"{name}: one row has no distance to choose a bandwidth from; give one.")
-    sample = take(points, np.asarray(shuffled)[:_MEDIAN_SAMPLE])
+    sample = devices.take(points, np.asarray(shuffled)[:_MEDIAN_SAMPLE])
     rows, eps = np.asarray(sample, np.float64), float(jnp.finfo(sample.dtype).eps)
     # A matrix product would round all distances by eps of the largest norm, that of a far row.
     with np.errstate(over="ignore"):
@@ -354,7 +353,7 @@ def to_compare(
         rows = np.flatnonzero(weights)
         return rows, rows, weights[rows] / weights.sum()
     if size > most:
-        size, sums = most, np.array([zlib.crc32(row.tobytes()) for row in to_host(content)])
+        size, sums = most, np.array([zlib.crc32(row.tobytes()) for row in devices.to_host(content)])
         order = np.lexsort((np.bincount(prompts, sums)[prompts], sums))
     reached = np.cumsum(weights[order])
     rows = order[np.searchsorted(reached, reached[-1] * (np.arange(size) + 0.5) / size)]

@@ -19,8 +19,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from condvendi_jax import encoders
-from condvendi_jax.base import checks, files
-from condvendi_jax.base.extras import MissingExtra
+from condvendi_jax.base import checks, extras, files
 from condvendi_jax.encoders import pictures
 from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
 from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
@@ -115,7 +114,7 @@ def made(spec: str, maker: Any, **options: Any) -> Any:
     try:
         return maker(**options)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-        kind = MissingExtra if isinstance(error, MissingExtra) else ValueError
+        kind = extras.MissingExtra if isinstance(error, extras.MissingExtra) else ValueError
         raise kind(f"{spec}: could not be made: {told(error)}") from error
 
 

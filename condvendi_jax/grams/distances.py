@@ -11,7 +11,6 @@ from jax import lax
 
 from condvendi_jax.data.kernels import Gaussian, Kernel
 from condvendi_jax.grams import fold
-from condvendi_jax.grams.fold import Block, Tiles, geometries_of
 
 _AT_ONCE = 1 << 24  # Distances that are held at once.
 _PAIRS_AT_ONCE = 1 << 12  # Pairs of rows, with all their coordinates.
@@ -26,7 +25,7 @@ def distance_kernel(points: Any) -> tuple[Gaussian, float]:
 
 @jax.jit
 def sums_by_distance(
-    tiles: Tiles, edges: jax.Array, weights: jax.Array, labels: jax.Array
+    tiles: fold.Tiles, edges: jax.Array, weights: jax.Array, labels: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Of each row, by the distance of its prompt to others, weights and squared kernels.
 
@@ -40,8 +39,8 @@ def sums_by_distance(
       edges: the lower and upper ends of the bins as geometries, `[2, bins]`.
     """
 
-    def tile(tiles: Tiles, rows: Block, columns: Block, diagonal: bool) -> Any:
-        outputs, prompts = geometries_of(tiles.kernels, rows.points, columns.points)
+    def tile(tiles: fold.Tiles, rows: fold.Block, columns: fold.Block, diagonal: bool) -> Any:
+        outputs, prompts = fold.geometries_of(tiles.kernels, rows.points, columns.points)
         squares = jnp.square(tiles.kernels[0].profile(outputs))
         (w_rows, l_rows), (w_columns, l_columns) = rows.beside, columns.beside
         counted = (l_rows[:, None] != l_columns[None]) | (l_rows[:, None] < 0)

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from condvendi_jax.base import programs
-from condvendi_jax.base.devices import Layout
+from condvendi_jax.base import devices, programs
 from condvendi_jax.data.kernels import PRECISION, inner_products
 from condvendi_jax.grams import fold
 from condvendi_jax.grams.fold import Block, Factor, Parts, Tiles, fold_pairs, geometries_of
@@ -291,7 +290,7 @@ def _over_tiles(
 
 @functools.partial(jax.jit, static_argnames="layout")
 def stored_row_squares_beside(
-    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: Layout | None = None
+    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: devices.Layout | None = None
 ) -> jax.Array:
     """Sums of squares along the rows of K / n - L R^T, for stored K `[rows, rows]`."""
     n = matrix.shape[0] if layout is None else layout.n

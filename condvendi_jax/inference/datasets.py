@@ -10,10 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from condvendi_jax.base import checks, labelling
-from condvendi_jax.data import shapes
+from condvendi_jax.data import kernel_choice, kernels, shapes
 from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
-from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
-from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, limits, pictures
@@ -128,7 +126,7 @@ class Dataset:
 
     def embedded(self, prompt_kernel: Any, similar_prompts: bool) -> list[str]:
         """Which of outputs and prompts are embedded: not prompts that are equal or different."""
-        given = prompt_kernel is not None and is_equality(prompt_kernel)
+        given = prompt_kernel is not None and kernels.is_equality(prompt_kernel)
         equal = self.prompt_texts is None or given
         if not (equal or similar_prompts or prompt_kernel is not None):
             equal = _repeat(self.prompts)
@@ -240,7 +238,7 @@ def _repeat(texts: Any) -> bool:
         return all(map(_repeat, texts.values()))
     kinds = labelling.check_labels(texts, len(texts), name="prompts")[1]
     several = np.bincount(kinds) > 1
-    return bool(several.sum() >= ENOUGH_REPEATED or np.mean(several[kinds]) > 0.5)
+    return bool(several.sum() >= kernel_choice.ENOUGH_REPEATED or np.mean(several[kinds]) > 0.5)
 
 
 def _together(embed: Callable[[Sequence[str]], np.ndarray], items: Any) -> Any:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
-from condvendi_jax.records import matching
+from condvendi_jax.records import cleaning, matching
 from condvendi_jax.records.answers import Unfit, doubts, is_blank, label
-from condvendi_jax.records.cleaning import Cleaned, cleaned
 from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
 from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row, values
@@ -159,7 +158,7 @@ def read_records(
     notes += filter(None, [note])
     doubtful = [f"{m}: {line}" for m, said in answers.items() for line in doubts(said, prompts[m])]
     if cut and not clean:
-        doubtful.append(f"kept, since clean is false: {Cleaned([], cut)}")
+        doubtful.append(f"kept, since clean is false: {cleaning.Cleaned([], cut)}")
     if skipped:
         lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
@@ -308,7 +307,7 @@ def _read_file(
             places[row.model].append((k, row))
     for of_model in places.values():
         prompts = [None if row.asked.is_id else row.asked.text for _, row in of_model]
-        texts = cleaned([row.answer for _, row in of_model], prompts)
+        texts = cleaning.cleaned([row.answer for _, row in of_model], prompts)
         cut.update(texts.cut)
         for (k, row), text in zip(of_model if clean else [], texts.texts, strict=False):
             nothing = Unfit(f"{row.field!r} holds reasoning, or its prompt, without an answer")
@@ -384,7 +383,7 @@ def _summary(
     prompts = len({identity(row.asked.text) for row in rows})
     lost = f", {left_out:,} left out" if left_out else ""
     words = f"{len(rows):,} answers ({said}{lost}) to {prompts:,} prompts ({asked})"
-    return f"{words}; cut: {Cleaned([], cut)}" if cut else words
+    return f"{words}; cut: {cleaning.Cleaned([], cut)}" if cut else words
 
 
 def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, str]:

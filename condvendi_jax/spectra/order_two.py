@@ -23,16 +23,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax import entropies
-from condvendi_jax.base import checks, programs
-from condvendi_jax.base.devices import compiled_elsewhere
+from condvendi_jax.base import checks, devices, programs
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Decomposition, PerTerm
-from condvendi_jax.entropies.eigenvalues import matmul
-from condvendi_jax.grams import grams_of
+from condvendi_jax.entropies import Computed, Decomposition, PerTerm, eigenvalues, of_squared_norm
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams.operators import OfPoints
+from condvendi_jax.grams.operators import OfPoints, grams_of
 from condvendi_jax.spectra import pair_sums as over_pairs
 from condvendi_jax.spectra.pair_sums import Leaving, PairSums, by_rows, factor, in_order, weight_of
 
@@ -82,11 +78,11 @@ def _norms_of_sums(points: Pairs, sums: np.ndarray) -> np.ndarray:
     return ((sums + points.shares) @ points.shares).astype(points.dtype)
 
 
-@functools.partial(compiled_elsewhere, of_jax=True)
+@functools.partial(devices.compiled_elsewhere, of_jax=True)
 def entropies_of(norms: Any) -> PerTerm:
     """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
     missing = (None,) * (3 - norms.shape[0])
-    return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
+    return PerTerm(*map(of_squared_norm, norms), *missing)
 
 
 # Means over pairs of different rows
@@ -211,7 +207,7 @@ def _norms(points: Pairs, copies: jax.Array, groups: Sequence[Leaving]) -> jax.A
         every = jnp.square(jnp.sum(weights, axis=1))
         times = every / (every - jnp.sum(paired, axis=1))
         inside = over_pairs.by_group(points, group._replace(weights=weights), over_pairs.sum_pairs)
-        total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
+        total += eigenvalues.matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
 
 
