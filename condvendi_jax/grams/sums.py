@@ -129,12 +129,6 @@ def row_norms(tiles: Tiles, *, weights: jax.Array | None = None) -> jax.Array:
     return fold.sums_by_row(tiles, tile, _ones_unless(weights, tiles)).T
 
 
-def row_squares(tiles: Tiles, row: jax.Array) -> jax.Array:
-    """prod over f in s of k_f(row, j)^2 for every point j, `[len(subsets), n]`."""
-    geometries = geometries_of(tiles.kernels, fold.cut(tiles.points, row, 1), tiles.points)
-    return jnp.stack(squared_products(tiles.subsets, tiles.kernels, geometries))[:, 0]
-
-
 # The derivative of sums over pairs
 
 

@@ -5,15 +5,14 @@ that are sharded by rows into an all-reduce, and this module needs no code for d
 """
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-if TYPE_CHECKING:
-    from condvendi_jax.grams.operators import Together
+from condvendi_jax.grams.operators import Together
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
@@ -78,7 +77,7 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
 
 @functools.partial(jax.jit, static_argnames="sweeps")
 def krylov_spaces(
-    products: "Together", starts: tuple[jax.Array, ...], *, sweeps: int
+    products: Together, starts: tuple[jax.Array, ...], *, sweeps: int
 ) -> tuple[KrylovSpace, ...]:
     """For every operator, the space of `sweeps` blocks that its start `[rows, b]` spans under A."""
     rows, width = starts[0].shape
@@ -129,7 +128,7 @@ def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Trid
 
 @jax.jit
 def lanczos(
-    products: "Together",
+    products: Together,
     bases: tuple[jax.Array, ...],
     states: tuple[tuple[Tridiagonals, ...], ...],
     first: jax.Array,
