@@ -88,16 +88,14 @@ class Tiles:
         if self.layout is not None:
             inside = self.layout.inside(position(self.layout), length)
 
+        def padded(leaf: jax.Array) -> jax.Array:
+            """With copies of the last entry: a kernel may be undefined at 0."""
+            return jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)], mode="edge")
+
         def zero_padded(leaf: jax.Array) -> jax.Array:
-            padded = jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)])
-            return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded, 0)
+            return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded(leaf), 0)
 
-        def longer(leaf: jax.Array) -> jax.Array:
-            """Padded with the first entry: a kernel may be undefined at 0."""
-            more = jnp.broadcast_to(leaf[:1], (length - rows, *leaf.shape[1:]))
-            return jnp.concatenate([leaf, more])
-
-        points, beside = jax.tree.map(longer, self.points), jax.tree.map(zero_padded, beside)
+        points, beside = jax.tree.map(padded, self.points), jax.tree.map(zero_padded, beside)
         return Block(points, inside.astype(self.factors[0].dtype), beside), size
 
     def on_devices(self, function: Callable[..., Any], *beside: Any, shared: Any = False) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore
-from condvendi_jax.grams import Operator, to_host
+from condvendi_jax.grams import to_host
 from condvendi_jax.spectra import estimators, exact, measures, methods, order_two
 from condvendi_jax.spectra.methods import ALL_TERMS, OUTPUTS, Grams, Method, Terms, check_method
 from condvendi_jax.spectra.order_two import FROBENIUS, Sloped
@@ -155,14 +155,6 @@ def compute_sloped(
     else:
         sloped = order_two.slopes(points, leaving)
     return sloped._replace(decomposition=decomposition(points, entropy, sloped.computed))
-
-
-def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
-    """An entropy in nats of an operator of unit trace of K / n, which need not be of points."""
-    grams = {"outputs": gram}
-    suited = check_method(method).suited_to(grams, OUTPUTS)
-    (computed,) = suited.entropies(grams, (entropy,), OUTPUTS)
-    return float(computed.values.outputs)
 
 
 def check(points: Pairs, method: Method) -> None:

@@ -44,22 +44,20 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
         return entropies_of(Answers.of(points).norms())
     kinds = over_pairs.compared_rows(points)
     near = over_pairs.in_numpy(points)
-    if kinds is None:
-        if near is None:
-            values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
-        else:
-            values = entropies_of(_norms_of_sums(near, over_pairs.all_row_sums(points)))
-        return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
-    norms, wanted = {}, zip(PerTerm._fields, over_pairs.TERMS, strict=True)
-    for name, factors in ((name, factors) for name, factors in wanted if name in terms):
-        if factors == (0,) and kinds[0] is None and near is None:
-            norms[name] = np.asarray(_squared_norms(factor(points, 0), True), points.dtype)[0]
-        else:
-            norms[name] = _norms_of_sums(
-                points, over_pairs.sums_of_term(points, kinds, factors, over_pairs.once)
-            )
-    computed = entropies_of(np.array([*norms.values()]))
-    return PerTerm(**dict.fromkeys(PerTerm._fields) | dict(zip(norms, computed, strict=False)))
+    if kinds is not None:
+        norms = np.full(2 * len(kinds) - 1, math.nan, points.dtype)
+        for k in (PerTerm._fields.index(name) for name in terms):
+            if k == 0 and kinds[0] is None and near is None:
+                norms[k] = _squared_norms(factor(points, 0), True)[0]
+            else:
+                given = kinds, over_pairs.TERMS[k], over_pairs.once
+                norms[k] = _norms_of_sums(points, over_pairs.sums_of_term(points, *given))
+    elif near is None:
+        norms = _squared_norms(points, checks.is_concrete(points))
+    else:
+        norms = _norms_of_sums(near, over_pairs.all_row_sums(points))
+    values = entropies_of(norms)
+    return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
 
 
 @functools.partial(programs.compiled, static_argnums=1)

@@ -20,7 +20,7 @@ _OF_A_PROMPT = 0.2  # Of a typical prompt, which a far end adds at 95%; by simul
 # Of the skewness at 95%: at an end that is near a bound, far from it, and at the far end of a mean
 # between prompts, whose variance may rise three times as steeply; by simulation.
 _NEAR, _FAR, _BETWEEN = 2.0, 1.25, 6.0
-_NO_PAIR = 1e-12  # A similarity that may be rounding.
+NO_PAIR = 1e-12  # A similarity that may be rounding: one over it is infinite.
 _ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
 _LEAST = 1e-300  # So that nothing is divided by 0.
 _BETWEEN_TWO = 24  # Levels between two of `LEVELS`.
@@ -160,7 +160,7 @@ def row_mean(value: float, error: float, freedom: float, rows: float) -> Ends:
     def unseen(level: Any, count: int) -> Any:
         return scipy.special.gammainccinv(count, np.asarray(level) / 2) / rows
 
-    if value < _NO_PAIR:
+    if value < NO_PAIR:
         return lambda level: (np.zeros_like(level, float), np.minimum(unseen(level, 2) ** 2, 1.0))
     if value > 1 - _ALL_ALIKE or error < _NO_ERROR * value:
         return inside(lambda level: (value - unseen(level, 1), value + unseen(level, 1)), 0.0, 1.0)
