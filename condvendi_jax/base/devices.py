@@ -224,10 +224,7 @@ def on_host(tree: Any) -> Any:
 
 
 def compiled_elsewhere(
-    function: Callable[..., Any],
-    *,
-    static_argnums: int | tuple[int, ...] = (),
-    of_jax: bool = False,
+    function: Callable[..., Any], *, static_argnums: int | None = None, of_jax: bool = False
 ) -> Callable[..., Any]:
     """Runs a function of trees, of either `namespace`, in NumPy on the host, else compiled.
 
