@@ -15,8 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
@@ -103,7 +101,7 @@ class Layout:
 
     def constrain(self, tree: Any) -> Any:
         """Constrains the partitioner to shard arrays `[rows, ...]` by this layout."""
-        return lax.with_sharding_constraint(tree, self.sharding)
+        return jax.lax.with_sharding_constraint(tree, self.sharding)
 
     def _distribute(self, array: Any, fill: Callable[[Any], Any]) -> jax.Array:
         """Pads to all rows and shards; `fill` makes the row that the padding repeats."""
@@ -126,7 +124,7 @@ def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
 
     None for single-device, replicated and NumPy arrays, and tracers, whose sharding is not known.
     """
-    if not isinstance(array, jax.Array) or isinstance(array, Tracer) or array.ndim == 0:
+    if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer) or array.ndim == 0:
         return None
     sharding = array.sharding
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
@@ -181,7 +179,7 @@ def to_host(tree: Any) -> Any:
 
 def is_here(array: Any) -> bool:
     """Whether this process knows all numbers of an array: it is not traced, nor on other hosts."""
-    return not isinstance(array, Tracer) and getattr(array, "is_fully_addressable", True)
+    return not isinstance(array, jax.core.Tracer) and getattr(array, "is_fully_addressable", True)
 
 
 def host_view(array: Any) -> np.ndarray | None:
@@ -213,7 +211,7 @@ def namespace(array: Any) -> Any:
 
 def fixed(value: Any) -> Any:
     """The value, whose derivative counts as zero."""
-    return value if isinstance(value, (np.ndarray, np.generic)) else lax.stop_gradient(value)
+    return value if isinstance(value, (np.ndarray, np.generic)) else jax.lax.stop_gradient(value)
 
 
 def on_host(tree: Any) -> Any:

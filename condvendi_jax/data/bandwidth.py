@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, devices
@@ -57,10 +56,10 @@ def _draw(keys: jax.Array, partitions: int, n: int, subsets: int, size: int) -> 
 
     def draw(index: jax.Array) -> jax.Array:
         # The first partition is the draw of the key itself, as with one partition.
-        chosen = lax.cond(index == 0, lambda: key, lambda: jax.random.fold_in(key, index))
+        chosen = jax.lax.cond(index == 0, lambda: key, lambda: jax.random.fold_in(key, index))
         return jax.random.permutation(chosen, n)[: subsets * size].reshape(subsets, size)
 
-    return lax.map(draw, jnp.arange(partitions)), jax.random.permutation(other, n)
+    return jax.lax.map(draw, jnp.arange(partitions)), jax.random.permutation(other, n)
 
 
 def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.ndarray:
@@ -91,7 +90,7 @@ def _sweep(
 
         return jax.vmap(rke)(sigmas)
 
-    return lax.map(sweep_subset, subsets)
+    return jax.lax.map(sweep_subset, subsets)
 
 
 def _choose(

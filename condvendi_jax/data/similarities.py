@@ -1,12 +1,11 @@
 """Outputs that are known by their similarities to each other, in place of embeddings."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from condvendi_jax.base import checks, labelling, memory, tables
+from condvendi_jax.base import checks, files, labelling, memory, tables
 from condvendi_jax.data.bandwidth import WITHIN
 from condvendi_jax.data.kernels import Indicator, WithinPrompts, is_equality
 
@@ -104,7 +103,7 @@ class Similarities:
         prompts: Sequence[Any] | None = None,
         *,
         limit: float = LIMIT,
-        cache: str | os.PathLike[str] | None = None,
+        cache: files.StrPath | None = None,
         progress: Callable[[int, int], Any] | None = None,
     ) -> Self:
         """Outputs that a function compares: every two different outputs of a prompt, once.

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.base import checks, devices
 
@@ -26,7 +25,7 @@ def matmul(left: Any, right: Any) -> Any:
     """The product of matrices at full precision."""
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return left @ right
-    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
 def squared_norm(matrix: Any) -> Any:
@@ -50,7 +49,7 @@ def spectrum(matrix: Any) -> Any:
 
 def _bisected(matrix: jax.Array) -> jax.Array:
     """Eigenvalues by bisection, which takes half the time of `eigvalsh` on a CPU."""
-    _, diagonal, off_diagonal, _ = lax.linalg.tridiagonal(matrix, lower=True)
+    _, diagonal, off_diagonal, _ = jax.lax.linalg.tridiagonal(matrix, lower=True)
     # JAX's bisection divides 0 by 0 where the first row is isolated: its first pivot is
     # (eps * off_diagonal[0])^2 wherever a midpoint meets diagonal[0]. A first off-diagonal that
     # keeps this square in range moves no eigenvalue by more than itself: less than rounding.
@@ -67,7 +66,7 @@ def _bisected(matrix: jax.Array) -> jax.Array:
 def _spectrum(matrix: jax.Array) -> jax.Array:
     if matrix.shape[0] <= _SMALL:  # Bisection takes a second to compile.
         return _of_matrix(jnp.linalg.eigvalsh(matrix), matrix)
-    values = lax.platform_dependent(matrix, cpu=_bisected, default=jnp.linalg.eigvalsh)
+    values = jax.lax.platform_dependent(matrix, cpu=_bisected, default=jnp.linalg.eigvalsh)
     return _of_matrix(values, matrix)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.data.kernels import Gaussian, Kernel
 from condvendi_jax.grams import fold
@@ -55,7 +54,7 @@ def sums_by_distance(
             to_columns = [w_rows @ part for part in (ones, kept)]
             return jnp.stack(to_rows, -1), jnp.stack(to_columns, -1)
 
-        return [jnp.moveaxis(part, 0, 1) for part in lax.map(of_bin, edges.T)]
+        return [jnp.moveaxis(part, 0, 1) for part in jax.lax.map(of_bin, edges.T)]
 
     sums = fold.sums_by_row(tiles, tile, weights, labels)
     return sums[..., 0].T, sums[..., 1].T
@@ -72,11 +71,11 @@ def _nearest(kernel: Kernel, points: Any, labels: jax.Array, count: int) -> tupl
         squares = kernel.geometry(single, points)[0]
         same = (labels == label) & (label >= 0)
         squares = jnp.where(same | (jnp.arange(n) == number), jnp.inf, squares)
-        least, which = lax.top_k(-squares, count)
+        least, which = jax.lax.top_k(-squares, count)
         return -least, which
 
     at_once = max(1, min(n, _AT_ONCE // n))
-    return lax.map(of_row, (points, labels, jnp.arange(n)), batch_size=at_once)
+    return jax.lax.map(of_row, (points, labels, jnp.arange(n)), batch_size=at_once)
 
 
 def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +93,7 @@ def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np
 @jax.jit
 def _squares(kernel: Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
     at_once = min(left.shape[0], _PAIRS_AT_ONCE)
-    return jnp.square(lax.map(lambda pair: kernel(*pair), (left, right), batch_size=at_once))
+    return jnp.square(jax.lax.map(lambda pair: kernel(*pair), (left, right), batch_size=at_once))
 
 
 def squares_of_pairs(kernel: Kernel, left: Any, right: Any) -> np.ndarray:

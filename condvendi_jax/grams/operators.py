@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
@@ -183,7 +181,7 @@ class Dense(Operator):
         """(K / n) v; on many devices the vectors alone are gathered."""
         if self.layout is None:
             return eigenvalues.matmul(self.matrix, vectors) / self.n
-        gathered = lax.with_sharding_constraint(vectors, _whole(self.layout))
+        gathered = jax.lax.with_sharding_constraint(vectors, _whole(self.layout))
         missing = self.layout.rows - vectors.shape[0]
         gathered = jnp.pad(gathered, ((0, missing), *[(0, 0)] * (vectors.ndim - 1)))
         product = eigenvalues.matmul(self.matrix, gathered) / self.n
@@ -204,7 +202,7 @@ class Dense(Operator):
         if self.layout is None:
             return self
         memory.check(self.n, self.dtype)
-        matrix = lax.with_sharding_constraint(self.matrix, _whole(self.layout))
+        matrix = jax.lax.with_sharding_constraint(self.matrix, _whole(self.layout))
         return type(self)(matrix[: self.n, : self.n])
 
 
@@ -247,7 +245,7 @@ class OfPoints(Gram):
         memory.check(self.n, self.dtype)
         points = self.tiles.points
         if self.layout is not None:
-            points = lax.with_sharding_constraint(points, _whole(self.layout))
+            points = jax.lax.with_sharding_constraint(points, _whole(self.layout))
         points = jax.tree.map(lambda leaf: leaf[: self.n], points)
         return DenseGram(*self.tiles.values(points, points, diagonal=True))
 
@@ -268,7 +266,7 @@ def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
     """A kernel and its prepared points, placed as the layout says."""
     if layout is None:
         return Factor(kernel, kernel.prepare(points))
-    padded = points.shape[0] == layout.rows and isinstance(points, Tracer)
+    padded = points.shape[0] == layout.rows and isinstance(points, jax.core.Tracer)
     placed = layout.constrain(points) if padded else layout.shard(points)
     return Factor(kernel, _prepared(kernel, placed, layout))
 

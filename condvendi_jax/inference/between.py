@@ -14,7 +14,6 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, programs
@@ -341,9 +340,9 @@ def _sums_by_block(
         of_column = column[:, None] == jnp.arange(width, dtype=column.dtype)[None]
         weights = jnp.where(of_column, weights[:, None], 0)
         sums = pairwise.arrival_sums(tiles, weights=weights)
-        return jnp.matmul(sums, weights, precision=lax.Precision.HIGHEST)
+        return jnp.matmul(sums, weights, precision=jax.lax.Precision.HIGHEST)
 
-    return lax.map(compute, blocks)
+    return jax.lax.map(compute, blocks)
 
 
 def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:

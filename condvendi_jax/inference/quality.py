@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel
@@ -127,7 +126,7 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
         return jnp.where((rows == j) | (j >= sizes[:, None, None]), means, added)
 
     none = jnp.zeros((*good.shape, draws), points.dtype).at[..., 0].set(1)
-    return good * jnp.sum(lax.fori_loop(0, points.shape[1], add, none), axis=-1)
+    return good * jnp.sum(jax.lax.fori_loop(0, points.shape[1], add, none), axis=-1)
 
 
 def _mean_over_prompts(by_prompt: np.ndarray, groups: Groups | None, rows: np.ndarray) -> Error:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs, takes_pairs
@@ -105,4 +104,4 @@ def _greedy(
         return (following, sums, totals, free, counts), (row, added)
 
     start = (jnp.zeros((2, n), dtype), jnp.zeros(2, dtype), jnp.full(n, True), jnp.zeros(n, int))
-    return lax.scan(step, (first, *start), length=k)[1]
+    return jax.lax.scan(step, (first, *start), length=k)[1]

@@ -10,7 +10,6 @@ import pathlib
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os import PathLike
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files
@@ -86,7 +85,7 @@ class Records:
 
 
 def read_records(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: files.StrPath | Iterable[files.StrPath],
     *,
     prompt_field: str | None = None,
     answer_field: str | None = None,
@@ -95,7 +94,7 @@ def read_records(
     names: Mapping[str, str] = types.MappingProxyType({}),
     beside: Sequence[str] = (),
     batch_field: str | None = None,
-    prompts_by_id: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+    prompts_by_id: files.StrPath | Iterable[files.StrPath] = (),
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
@@ -192,7 +191,7 @@ def _refuse_models(folder: pathlib.Path, by_task: Mapping[str, Mapping[str, list
                 )
 
 
-def known_by(path: str | PathLike[str]) -> str:
+def known_by(path: files.StrPath) -> str:
     """The field whose id stands for the prompt in the first row of a file; '' if none does."""
     with contextlib.suppress(ValueError):
         return next((Record(row).id for file in record_files(path) for row in first_rows(file)), "")
@@ -202,7 +201,7 @@ def known_by(path: str | PathLike[str]) -> str:
 def _texts_by_id(paths: Any, beside: Iterable[pathlib.Path] = ()) -> dict[str, str]:
     """The texts of files of prompts by their ids; the records beside them must have ids alone."""
     texts: dict[str, str] = {}
-    for path in record_files(paths) if isinstance(paths, (str, PathLike)) or paths else ():
+    for path in record_files(paths) if isinstance(paths, str) or paths else ():
         if with_prompts := [str(source) for source in beside if not known_by(source)]:
             raise ValueError(f"{path}: has no effect, as {with_prompts[0]} has prompts itself.")
         for line, row in read_rows(path):

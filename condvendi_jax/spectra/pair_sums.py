@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.base import checks, devices, programs
 from condvendi_jax.data.kernels import WithinPrompts, takes_stacks
@@ -262,7 +261,7 @@ def by_group(points: Pairs, groups: Leaving, function: Callable[[Pairs], jax.Arr
         return function(Pairs.trusted(arrays, points.kernels, n=group[0].size, weights=group[1]))
 
     at_once = max(1, _AT_ONCE // sets[0].shape[1] ** 2)
-    return jnp.swapaxes(lax.map(compute, sets, batch_size=at_once), 0, 1)
+    return jnp.swapaxes(jax.lax.map(compute, sets, batch_size=at_once), 0, 1)
 
 
 def _sum_rows(points: Pairs) -> jax.Array:
