@@ -96,7 +96,7 @@ class Layout:
         return self._distribute(points, lambda array: array[:1])
 
     def place(self, vectors: ArrayLike) -> jax.Array:
-        """Vectors `[n, m]` as a global array `[rows, m]`, zero in the padding."""
+        """Vectors `[n]` or `[n, m]` as a global array `[rows, ...]`, zero in the padding."""
         return self._distribute(vectors, lambda array: 0 * array[:1])
 
     def constrain(self, tree: Any) -> Any:

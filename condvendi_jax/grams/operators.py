@@ -95,7 +95,7 @@ class Operator(abc.ABC):
         return 1.0 if self.layout is None else self.layout.stored_share
 
     def place(self, vectors: jax.Array) -> jax.Array:
-        """Vectors `[n, m]` in the form that `matvec` takes: as they are, or sharded by rows."""
+        """Vectors `[n, ...]` in the form that `matvec` takes: as they are, or sharded by rows."""
         return vectors if self.layout is None else self.layout.place(vectors)
 
 
@@ -153,11 +153,6 @@ def _matrix(gram: Gram) -> jax.Array:
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
-def _scale(gram: Operator, weights: jax.Array) -> jax.Array:
-    """sqrt(n) w as placed, for weights w `[n]` of unit norm."""
-    return gram.place((math.sqrt(gram.n) * weights)[:, None])[:, 0]
-
-
 def square_roots(weights: jax.Array) -> jax.Array:
     """Square roots; the infinite derivative at a zero counts as zero."""
     xp = namespace(weights)
@@ -191,7 +186,7 @@ class Dense(Operator):
         return sums.stored_row_squares_beside(self.matrix, left, right, layout=self.layout)
 
     def scaled(self, weights: jax.Array) -> Dense:
-        scale = _scale(self, weights)
+        scale = self.place(math.sqrt(self.n) * weights)
         return Dense(self.matrix * scale[:, None] * scale[None, :], layout=self.layout)
 
     def eigenvalues(self) -> jax.Array:
@@ -250,7 +245,8 @@ class OfPoints(Gram):
         return DenseGram(*self.tiles.values(points, points, diagonal=True))
 
     def scaled(self, weights: jax.Array) -> WeightedGram:
-        return WeightedGram(self, _scale(self, weights), layout=self.layout)
+        placed = self.place(math.sqrt(self.n) * weights)
+        return WeightedGram(self, placed, layout=self.layout)
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
         return sums.squared_norms(self.tiles, weights=shares)[0]
@@ -381,7 +377,8 @@ class WeightedGram(Operator):
         return self.dense().eigenvalues()
 
     def scaled(self, weights: jax.Array) -> WeightedGram:
-        return dataclasses.replace(self, weights=self.weights * _scale(self, weights))
+        scale = self.place(math.sqrt(self.n) * weights)
+        return dataclasses.replace(self, weights=self.weights * scale)
 
     def dense(self) -> Dense:
         return self.gram.dense().scaled(self._unit())
