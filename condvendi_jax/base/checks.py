@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from condvendi_jax.base.devices import is_here, placed, take, where_it_lies
@@ -37,7 +38,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def is_concrete(*values: Any) -> bool:
     """Whether no leaf of `values` is a tracer, so that their numbers are known."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 class TransformationError(TypeError):

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
@@ -124,7 +125,7 @@ def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
 
     None for single-device, replicated and NumPy arrays, and tracers, whose sharding is not known.
     """
-    if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer) or array.ndim == 0:
+    if not isinstance(array, jax.Array) or isinstance(array, Tracer) or array.ndim == 0:
         return None
     sharding = array.sharding
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
@@ -179,7 +180,7 @@ def to_host(tree: Any) -> Any:
 
 def is_here(array: Any) -> bool:
     """Whether this process knows all numbers of an array: it is not traced, nor on other hosts."""
-    return not isinstance(array, jax.core.Tracer) and getattr(array, "is_fully_addressable", True)
+    return not isinstance(array, Tracer) and getattr(array, "is_fully_addressable", True)
 
 
 def host_view(array: Any) -> np.ndarray | None:

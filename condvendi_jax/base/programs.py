@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.experimental.compilation_cache import compilation_cache
 
 from condvendi_jax.base import files
@@ -30,7 +31,7 @@ def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         if jax.default_backend() == "gpu":
             leaves = jax.tree.leaves((args, kwargs, jnp.zeros(())))  # Traced inside `jax.jit`.
-            if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            if not any(isinstance(leaf, Tracer) for leaf in leaves):
                 return quick(*args, **kwargs)
         return plain(*args, **kwargs)
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import fixed, host_view, namespace, placed, where_it_lies
@@ -439,7 +440,7 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
         if isinstance(bandwidth, (str, bytes, type(None))) or kind == np.dtype(bool):
             raise TypeError("no number")
         with np.errstate(over="ignore"):
-            traced = isinstance(bandwidth, jax.core.Tracer)
+            traced = isinstance(bandwidth, Tracer)
             value = placed((jnp if traced else np).asarray(bandwidth, dtype=checks.compute_dtype()))
     except (TypeError, ValueError, OverflowError) as error:
         expected = "expected a positive number"
