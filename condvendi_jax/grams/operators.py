@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
@@ -263,7 +262,7 @@ def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
     """A kernel and its prepared points, placed as the layout says."""
     if layout is None:
         return Factor(kernel, kernel.prepare(points))
-    padded = points.shape[0] == layout.rows and isinstance(points, Tracer)
+    padded = points.shape[0] == layout.rows and not checks.is_concrete(points)
     placed = layout.constrain(points) if padded else layout.shard(points)
     return Factor(kernel, _prepared(kernel, placed, layout))
 

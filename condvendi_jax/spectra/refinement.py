@@ -27,6 +27,9 @@ _TRIED = 4  # Numbers of steps that a plan considers, each twice the one before.
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
 
+#: One entropy of all Grams, for several entropies; and what makes quantities in nats of a row.
+Estimates = list[list[Estimate]]
+Combine = Callable[[list[Estimate]], Iterable[Estimate]]
 _store = jax.jit(lambda gram: gram.store())
 
 
@@ -74,12 +77,12 @@ def spectral_measure(
 def refine(
     grams: Sequence[Operator],
     entropies: Sequence[Entropy],
-    combine: Callable[[list[Estimate]], Iterable[Estimate]],
+    combine: Combine,
     *,
     key: jax.Array,
     rtol: float | None = None,
     budget: Budget | None = None,
-) -> tuple[list[Sampler], list[list[Estimate]]]:
+) -> tuple[list[Sampler], Estimates]:
     """Samplers of several Grams, and `[entropies][grams]` estimates that are precise enough.
 
     Each Gram gets the same probes. `combine` turns one entropy of all Grams into the quantities, in
@@ -122,11 +125,7 @@ def refine(
 
 
 def _plan(
-    samplers: Sequence[Sampler],
-    rows: list[list[Estimate]],
-    shallow: list[list[Estimate]],
-    combine: Callable[[list[Estimate]], Iterable[Estimate]],
-    rtol: float,
+    samplers: Sequence[Sampler], rows: Estimates, shallow: Estimates, combine: Combine, rtol: float
 ) -> tuple[int, int, int] | None:
     """The fewest products, with steps and probes, predicted to do; None at the limits.
 
