@@ -6,14 +6,12 @@ product, the Gram of the pairs (CV eq. 5). With a `Layout` the points, or the ro
 matrix, are spread over devices; arrays have `layout.rows` rows, and `place` pads vectors to that.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -69,14 +67,14 @@ class Operator(abc.ABC):
         """Row sums of squares of K / n - L R^T, `[rows]`, L and R `[n, m]` as placed, symmetric."""
 
     @abc.abstractmethod
-    def scaled(self, weights: jax.Array) -> Operator:
+    def scaled(self, weights: jax.Array) -> "Operator":
         """n diag(w) A diag(w), for weights w `[n]` of any sign that leave the trace one."""
 
     @abc.abstractmethod
-    def dense(self) -> Dense:
+    def dense(self) -> "Dense":
         """The operator as an n x n array on every device; ValueError if it does not fit there."""
 
-    def store(self) -> Operator:
+    def store(self) -> "Operator":
         """The operator for many products: it keeps K as an array if that makes them faster."""
         return self
 
@@ -127,7 +125,7 @@ class Gram(Operator):
         The squared norm of `weighted` at their roots, which have no derivative at zero.
         """
 
-    def __mul__(self, other: Gram) -> Gram:
+    def __mul__(self, other: "Gram") -> "Gram":
         """The Hadamard product: the Gram of the pairs of points (CV eq. 5).
 
         Raises:
@@ -185,7 +183,7 @@ class Dense(Operator):
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return sums.stored_row_squares_beside(self.matrix, left, right, layout=self.layout)
 
-    def scaled(self, weights: jax.Array) -> Dense:
+    def scaled(self, weights: jax.Array) -> "Dense":
         scale = self.place(math.sqrt(self.n) * weights)
         return Dense(self.matrix * scale[:, None] * scale[None, :], layout=self.layout)
 
@@ -193,7 +191,7 @@ class Dense(Operator):
         """All eigenvalues of K / n in O(n^3) time, on every device for itself."""
         return eigenvalues.spectrum(self.dense().matrix / self.n)
 
-    def dense(self) -> Dense:
+    def dense(self) -> Self:
         if self.layout is None:
             return self
         memory.check(self.n, self.dtype)
@@ -207,7 +205,7 @@ class DenseGram(Dense, Gram):
     """A Gram stored as an n x n array, which is not checked."""
 
     @classmethod
-    def from_points(cls, kernel: Kernel, points: jax.Array) -> DenseGram:
+    def from_points(cls, kernel: Kernel, points: jax.Array) -> "DenseGram":
         """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
         return TiledGram.from_points(kernel, points).dense()
 
@@ -244,7 +242,7 @@ class OfPoints(Gram):
         points = jax.tree.map(lambda leaf: leaf[: self.n], points)
         return DenseGram(*self.tiles.values(points, points, diagonal=True))
 
-    def scaled(self, weights: jax.Array) -> WeightedGram:
+    def scaled(self, weights: jax.Array) -> "WeightedGram":
         placed = self.place(math.sqrt(self.n) * weights)
         return WeightedGram(self, placed, layout=self.layout)
 
@@ -275,7 +273,7 @@ class TiledGram(OfPoints):
     factors: tuple[Factor, ...]
 
     @classmethod
-    def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> TiledGram:
+    def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> Self:
         """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
 
         Without a layout the points stay where they are. Inside `jax.jit` points that are sharded
@@ -376,7 +374,7 @@ class WeightedGram(Operator):
             return FeatureGram(weighted, layout=self.layout).eigenvalues()
         return self.dense().eigenvalues()
 
-    def scaled(self, weights: jax.Array) -> WeightedGram:
+    def scaled(self, weights: jax.Array) -> Self:
         scale = self.place(math.sqrt(self.n) * weights)
         return dataclasses.replace(self, weights=self.weights * scale)
 
