@@ -373,9 +373,7 @@ def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
 def number_values(values: np.ndarray) -> tuple[int, np.ndarray]:
     """The number of distinct values, and that of each value, `[n]`, in the order of the first."""
     _, first, kinds = np.unique(values, return_index=True, return_inverse=True)
-    rank = np.empty(first.size, int)
-    rank[np.argsort(first)] = np.arange(first.size)
-    return first.size, rank[kinds.ravel()]
+    return first.size, np.argsort(np.argsort(first))[kinds.ravel()]
 
 
 def equal_rows(array: np.ndarray, *, name: str) -> tuple[int, np.ndarray]:

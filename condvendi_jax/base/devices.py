@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.core import Tracer
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -29,13 +28,17 @@ class Layout:
     """How n points lie on a mesh: in equal blocks of rows, the last padded; hashable."""
 
     mesh: Mesh  # Of any axis types, kept with Auto axes.
-    axis: Axis  # The mesh axis, or axes, that the rows are sharded over.
+    axis: Any  # The mesh axis, or axes, that the rows are sharded over; all where None.
     n: int  # The number of points, without the padding.
 
     def __post_init__(self) -> None:
-        _check_mesh(self.mesh)
+        if not isinstance(self.mesh, Mesh):
+            example = "jax.make_mesh((jax.device_count(),), ('rows',))"
+            expected = f"expected a jax.sharding.Mesh, such as {example}"
+            raise TypeError(f"mesh: {expected}, received {self.mesh!r}.")
         _check_no_cache(self.mesh)
-        axes = (self.axis,) if isinstance(self.axis, str) else tuple(self.axis)
+        axis = self.mesh.axis_names if self.axis is None else self.axis
+        axes = (axis,) if isinstance(axis, str) else tuple(axis)
         if not axes or not set(axes) <= set(self.mesh.axis_names):
             expected = f"expected one or more of the mesh's axes {self.mesh.axis_names}"
             raise ValueError(f"axis: {expected}, received {self.axis!r}.")
@@ -94,12 +97,12 @@ class Layout:
         return self._distribute(points, lambda array: array[:1])
 
     def place(self, vectors: ArrayLike) -> jax.Array:
-        """Vectors `[n, m]` as a global array `[rows, m]`, zero in the padding."""
+        """Vectors `[n]` or `[n, m]` as a global array `[rows, ...]`, zero in the padding."""
         return self._distribute(vectors, lambda array: 0 * array[:1])
 
     def constrain(self, tree: Any) -> Any:
         """Constrains the partitioner to shard arrays `[rows, ...]` by this layout."""
-        return lax.with_sharding_constraint(tree, self.sharding)
+        return jax.lax.with_sharding_constraint(tree, self.sharding)
 
     def _distribute(self, array: Any, fill: Callable[[Any], Any]) -> jax.Array:
         """Pads to all rows and shards; `fill` makes the row that the padding repeats."""
@@ -115,13 +118,6 @@ class Layout:
     def inside(self, block: Any, length: int) -> jax.Array:
         """True for those of the first `length` rows of a block that are points, `[length]`."""
         return jnp.arange(length) < jnp.minimum(self.block_rows, self.n - block * self.block_rows)
-
-
-def _check_mesh(mesh: Any) -> None:
-    if not isinstance(mesh, Mesh):
-        example = "jax.make_mesh((jax.device_count(),), ('rows',))"
-        expected = f"expected a jax.sharding.Mesh, such as {example}"
-        raise TypeError(f"mesh: {expected}, received {mesh!r}.")
 
 
 def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
@@ -144,12 +140,10 @@ def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
 
 def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> Layout | None:
     """The layout that points `[n, d]` have, or rows over all axes of `mesh`; None without both."""
-    if mesh is not None:
-        _check_mesh(mesh)
     if (known := mesh_of(points)) is None:
-        return None if mesh is None else Layout(mesh, mesh.axis_names, sum(np.shape(points)[:1]))
+        return None if mesh is None else Layout(mesh, None, sum(np.shape(points)[:1]))
     layout = Layout(*known, points.shape[0])
-    if mesh is not None and Layout(mesh, mesh.axis_names, 1).mesh != layout.mesh:
+    if mesh is not None and Layout(mesh, None, 1).mesh != layout.mesh:
         sharded = f"the points are sharded over {known[0]} already"
         raise ValueError(f"mesh: {sharded}, received {mesh}: leave it out.")
     return layout
@@ -218,7 +212,7 @@ def namespace(array: Any) -> Any:
 
 def fixed(value: Any) -> Any:
     """The value, whose derivative counts as zero."""
-    return value if isinstance(value, (np.ndarray, np.generic)) else lax.stop_gradient(value)
+    return value if isinstance(value, (np.ndarray, np.generic)) else jax.lax.stop_gradient(value)
 
 
 def on_host(tree: Any) -> Any:
@@ -229,9 +223,12 @@ def on_host(tree: Any) -> Any:
 
 
 def compiled_elsewhere(
-    function: Callable[..., Any], *, static_argnums: int | tuple[int, ...] = ()
+    function: Callable[..., Any], *, static_argnums: int | None = None, of_jax: bool = False
 ) -> Callable[..., Any]:
-    """Runs a function of trees, of either `namespace`, in NumPy on the host, else compiled."""
+    """Runs a function of trees, of either `namespace`, in NumPy on the host, else compiled.
+
+    Results are as they are computed or, if `of_jax`, always arrays of JAX.
+    """
     compiled = jax.jit(function, static_argnums=static_argnums)
 
     @functools.wraps(function)
@@ -239,7 +236,8 @@ def compiled_elsewhere(
         if (near := on_host(args)) is None:
             return compiled(*args)
         with np.errstate(all="ignore"):  # As compiled programs do.
-            return function(*near)
+            result = function(*near)
+        return jax.tree.map(placed, result) if of_jax else result
 
     return run
 

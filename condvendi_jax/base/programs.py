@@ -10,10 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.experimental.compilation_cache import compilation_cache
 
-from condvendi_jax.base import files
+from condvendi_jax.base import checks, files
 
 _KEPT_BYTES = 2**28  # Compiled programs that take more space than this are removed.
 # Without it XLA looks for kernels for up to a minute, and finds none that are faster.
@@ -29,10 +28,9 @@ def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if jax.default_backend() == "gpu":
-            leaves = jax.tree.leaves((args, kwargs, jnp.zeros(())))  # Traced inside `jax.jit`.
-            if not any(isinstance(leaf, Tracer) for leaf in leaves):
-                return quick(*args, **kwargs)
+        # Inside `jax.jit` the zeros are traced.
+        if jax.default_backend() == "gpu" and checks.is_concrete(args, kwargs, jnp.zeros(())):
+            return quick(*args, **kwargs)
         return plain(*args, **kwargs)
 
     return run

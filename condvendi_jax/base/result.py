@@ -15,7 +15,10 @@ from condvendi_jax.base import extras
 from condvendi_jax.base.tables import Table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
+else:  # Types of what is returned; both packages are slow to import.
+    DataFrame = Figure = Any
 
 _RUN = re.compile(r"^(?=[=+@\t\r-])(?![+-]?[\d.]+$)")  # The start of what spreadsheets would run.
 _LINES = 15  # Of `repr`, which a notebook or a session of Python shows unasked.
@@ -74,7 +77,7 @@ class Result:
         shown = [
             _table(p) if isinstance(p, Table) else f"<div>{html.escape(p)}</div>" for p in parts
         ]
-        picture = f'<img src="data:image/svg+xml;base64,{svg(plot())}">' if plot else ""
+        picture = f'<img src="data:image/svg+xml;base64,{encoded(plot())}">' if plot else ""
         return "\n".join([*shown, picture])
 
 
@@ -109,14 +112,15 @@ def comma_separated(lines: Sequence[Mapping[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def svg(figure: Any) -> str:
-    """A figure as an SVG in base64, the same for equal figures."""
+def encoded(figure: Any, kind: str = "svg", dots: float = 240) -> str:
+    """A figure as an SVG, or a PNG of so many dots an inch, in base64; equal ones are equal."""
     import matplotlib  # Imported where it is used: it is slow to import.
 
     stream = io.BytesIO()
     # The browser draws the letters. Fixed ids make equal figures equal files.
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "condvendi_jax"}
+    metadata: Any = {"Date" if kind == "svg" else "Software": None}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)
-        figure.savefig(stream, format="svg", metadata={"Date": None})
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # Names in any script.
+        figure.savefig(stream, format=kind, dpi=dots, metadata=metadata)
     return base64.b64encode(stream.getvalue()).decode()

@@ -16,8 +16,7 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, options
 from condvendi_jax.cli.options import Options, Source, Target
-from condvendi_jax.data import bandwidth
-from condvendi_jax.data.pairs import of_each_model
+from condvendi_jax.data import bandwidth, pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
 from condvendi_jax.encoders.named import PREFIXES
@@ -303,7 +302,7 @@ def _comparison(
     def by_class(outputs: Any, prompts: Any) -> dict[str, Similarities]:
         make, name = Similarities.from_classes, f"classes in {given.class_field!r}"
         classes = zip(outputs, read.beside[given.class_field or ""].values(), strict=True)
-        asked = of_each_model(prompts, outputs, "prompts")
+        asked = pairs.of_each_model(prompts, outputs, "prompts")
         return {model: make(labels, asked[model], name=name) for model, labels in classes}
 
     def by_function(outputs: Any, prompts: Any) -> dict[str, Similarities]:

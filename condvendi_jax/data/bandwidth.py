@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax.base import checks
-from condvendi_jax.base.devices import take, to_host, where_it_lies
+from condvendi_jax.base import checks, devices
 from condvendi_jax.data.kernels import Gaussian, Indicator, Kernel
 
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
@@ -58,10 +56,10 @@ def _draw(keys: jax.Array, partitions: int, n: int, subsets: int, size: int) -> 
 
     def draw(index: jax.Array) -> jax.Array:
         # The first partition is the draw of the key itself, as with one partition.
-        chosen = lax.cond(index == 0, lambda: key, lambda: jax.random.fold_in(key, index))
+        chosen = jax.lax.cond(index == 0, lambda: key, lambda: jax.random.fold_in(key, index))
         return jax.random.permutation(chosen, n)[: subsets * size].reshape(subsets, size)
 
-    return lax.map(draw, jnp.arange(partitions)), jax.random.permutation(other, n)
+    return jax.lax.map(draw, jnp.arange(partitions)), jax.random.permutation(other, n)
 
 
 def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.ndarray:
@@ -92,7 +90,7 @@ def _sweep(
 
         return jax.vmap(rke)(sigmas)
 
-    return lax.map(sweep_subset, subsets)
+    return jax.lax.map(sweep_subset, subsets)
 
 
 def _choose(
@@ -303,7 +301,7 @@ def arbitrary(points: Any) -> RuledBandwidth | None:
     return None
 
 
-_identical = where_it_lies(lambda _, points: (points == points[:1]).all())
+_identical = devices.where_it_lies(lambda _, points: (points == points[:1]).all())
 
 
 def as_given(kernel: Kernel) -> RuledBandwidth:
@@ -320,7 +318,7 @@ def median_distance(points: Any, shuffled: Any, name: str) -> float:
 
     if points.shape[0] == 1:
         raise ValueError(f"{name}: one row has no distance to choose a bandwidth from; give one.")
-    sample = take(points, np.asarray(shuffled)[:_MEDIAN_SAMPLE])
+    sample = devices.take(points, np.asarray(shuffled)[:_MEDIAN_SAMPLE])
     rows, eps = np.asarray(sample, np.float64), float(jnp.finfo(sample.dtype).eps)
     # A matrix product would round all distances by eps of the largest norm, that of a far row.
     with np.errstate(over="ignore"):
@@ -354,7 +352,7 @@ def to_compare(
         rows = np.flatnonzero(weights)
         return rows, rows, weights[rows] / weights.sum()
     if size > most:
-        size, sums = most, np.array([zlib.crc32(row.tobytes()) for row in to_host(content)])
+        size, sums = most, np.array([zlib.crc32(row.tobytes()) for row in devices.to_host(content)])
         order = np.lexsort((np.bincount(prompts, sums)[prompts], sums))
     reached = np.cumsum(weights[order])
     rows = order[np.searchsorted(reached, reached[-1] * (np.arange(size) + 0.5) / size)]

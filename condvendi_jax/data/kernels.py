@@ -3,13 +3,11 @@
 A sweep over bandwidths computes `prepare` of points and `geometry` of pairs once, `profile` often.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -86,9 +84,10 @@ class Kernel(abc.ABC):
         """Computes what depends on one point only, as a pytree of arrays with leading axis n."""
         return points
 
+    @jax.jit
     def geometry(self, left: Any, right: Any) -> Any:
         """Computes what depends on pairs of points but not on the parameters, arrays `[m, n]`."""
-        return _all_pairs(self, left, right)
+        return jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(left, right)
 
     def profile(self, geometry: Any) -> jax.Array:
         """k of all pairs, `[m, n]`, from their geometry."""
@@ -116,18 +115,13 @@ class Kernel(abc.ABC):
             raise ValueError(f"kernel: {expected}, received {self!r}.")
         return dataclasses.replace(self, bandwidth=bandwidth)
 
-    def suited_to(self, points: jax.Array) -> Kernel:
+    def suited_to(self, points: jax.Array) -> "Kernel":
         """The same kernel in the form that is precise on concrete `points` `[n, d]`."""
         return self
 
     def rounding(self, points: np.ndarray) -> float:
         """How far values of k for some points `[m, d]` may be off, relatively, in eps."""
         return _ROUNDING
-
-
-@jax.jit
-def _all_pairs(kernel: Kernel, left: Any, right: Any) -> jax.Array:
-    return jax.vmap(jax.vmap(kernel, in_axes=(None, 0)), in_axes=(0, None))(left, right)
 
 
 def inner_products(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -243,10 +237,10 @@ class Gaussian(Kernel):
         scaled = difference / self.bandwidth.astype(difference.dtype)
         return jnp.exp(-jnp.sum(jnp.square(scaled)) / 2)
 
-    def with_bandwidth(self, bandwidth: float | jax.Array) -> Gaussian:
+    def with_bandwidth(self, bandwidth: float | jax.Array) -> "Gaussian":
         return Gaussian(bandwidth, unit=self.unit)
 
-    def suited_to(self, points: jax.Array) -> Gaussian:
+    def suited_to(self, points: jax.Array) -> "Gaussian":
         """The kernel, with a unit where a matrix product would round distances away."""
         if self.unit is not None:
             return self
@@ -315,7 +309,7 @@ class Gaussian(Kernel):
         return (self.bandwidth,), self.unit
 
     @classmethod
-    def tree_unflatten(cls, unit: float | None, leaves: tuple[Any]) -> Gaussian:
+    def tree_unflatten(cls, unit: float | None, leaves: tuple[Any]) -> Self:
         """Rebuilds the kernel without checks: leaves may be placeholders."""
         kernel = object.__new__(cls)
         (kernel.bandwidth,), kernel.unit = leaves, unit

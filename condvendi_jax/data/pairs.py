@@ -1,7 +1,5 @@
 """The data of a call: outputs, prompts, their kernels, groups and devices, checked once."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re
@@ -16,10 +14,8 @@ from jax.typing import ArrayLike
 from condvendi_jax.base import checks, labelling, programs
 from condvendi_jax.base.devices import layout_of, placed
 from condvendi_jax.data import kernel_choice, shapes, similarities
-from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.kernels import Indicator, Kernel, check_kernel
 from condvendi_jax.data.rows import NAMES, Rows, prompts_by_model, shares_of
-from condvendi_jax.data.similarities import Similarities
 
 #: A label of each row, `[n]`: strings or numbers.
 Labels = ArrayLike | Sequence[Any]
@@ -91,11 +87,11 @@ class Pairs(Rows):
 
     def __init__(
         self,
-        outputs: ArrayLike | Labels | Similarities,
+        outputs: ArrayLike | Labels | similarities.Similarities,
         prompts: ArrayLike | Labels | None = None,
         *,
-        output_kernel: KernelChoice = None,
-        prompt_kernel: KernelChoice = None,
+        output_kernel: kernel_choice.KernelChoice = None,
+        prompt_kernel: kernel_choice.KernelChoice = None,
         rule: str | None = None,
         similar_prompts: bool = False,
         key: jax.Array | None = None,
@@ -119,7 +115,7 @@ class Pairs(Rows):
     @classmethod
     def of_models(
         cls,
-        models: Mapping[str, ArrayLike | Labels | Similarities],
+        models: Mapping[str, ArrayLike | Labels | similarities.Similarities],
         prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
         *,
         prompt_ids: Labels | Mapping[str, Labels] | None = None,
@@ -127,7 +123,7 @@ class Pairs(Rows):
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
         batches: Labels | Mapping[str, Labels] | None = None,
         **options: Any,
-    ) -> dict[str, Pairs]:
+    ) -> dict[str, "Pairs"]:
         """The pairs of several models under the same kernels, by the name of the model.
 
         Args:
@@ -160,7 +156,7 @@ class Pairs(Rows):
 
 def _make(
     models: Mapping[str, Mapping[str, Any]],
-    kernels: tuple[KernelChoice, KernelChoice],
+    kernels: tuple[kernel_choice.KernelChoice, kernel_choice.KernelChoice],
     rule: str | None = None,
     similar_prompts: bool = False,
     key: jax.Array | None = None,

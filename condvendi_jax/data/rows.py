@@ -147,9 +147,7 @@ class Rows:
 
     def weighed(self, shares: Any, *, copies: np.ndarray | None = None) -> Self:
         """The same points with other weights `[n]`, of sum one."""
-        weights = placed(shares)
-        if self.layout is not None:
-            weights = self.layout.place(weights[:, None])[:, 0]
+        weights = placed(shares) if self.layout is None else self.layout.place(shares)
         return self._but(weights=weights, copies=copies)
 
     def prompts_once(self) -> Self:

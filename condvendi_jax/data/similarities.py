@@ -1,14 +1,11 @@
 """Outputs that are known by their similarities to each other, in place of embeddings."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from condvendi_jax.base import checks, labelling, memory, tables
+from condvendi_jax.base import checks, files, labelling, memory, tables
 from condvendi_jax.data.bandwidth import WITHIN
 from condvendi_jax.data.kernels import Indicator, WithinPrompts, is_equality
 
@@ -84,7 +81,7 @@ class Similarities:
     @classmethod
     def from_classes(
         cls, classes: Sequence[Any], prompts: Sequence[Any] | None = None, *, name: str = "classes"
-    ) -> Similarities:
+    ) -> Self:
         """Outputs that a judge put into classes: two of one class and one prompt are the same.
 
         Args:
@@ -106,9 +103,9 @@ class Similarities:
         prompts: Sequence[Any] | None = None,
         *,
         limit: float = LIMIT,
-        cache: str | os.PathLike[str] | None = None,
+        cache: files.StrPath | None = None,
         progress: Callable[[int, int], Any] | None = None,
-    ) -> Similarities:
+    ) -> Self:
         """Outputs that a function compares: every two different outputs of a prompt, once.
 
         Args:
@@ -138,7 +135,7 @@ class Similarities:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def split(self, models: Sequence[Any]) -> dict[str, Similarities]:
+    def split(self, models: Sequence[Any]) -> dict[str, Self]:
         """The outputs of each model by its name, from the model of each row `[n]`."""
         parts = {}
         for model, rows in _rows_of(models, len(self), "models").items():

@@ -1,7 +1,5 @@
 """Items to embeddings, each made once: the encoder of a user's choice, and a cache by content."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
@@ -16,13 +14,12 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from condvendi_jax import encoders
-from condvendi_jax.base import checks, files
-from condvendi_jax.base.extras import MissingExtra
+from condvendi_jax.base import checks, extras, files
 from condvendi_jax.encoders import pictures
 from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
 from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
@@ -117,7 +114,7 @@ def made(spec: str, maker: Any, **options: Any) -> Any:
     try:
         return maker(**options)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-        kind = MissingExtra if isinstance(error, MissingExtra) else ValueError
+        kind = extras.MissingExtra if isinstance(error, extras.MissingExtra) else ValueError
         raise kind(f"{spec}: could not be made: {told(error)}") from error
 
 
@@ -281,7 +278,7 @@ class Shelf:
     folder: pathlib.Path
 
     @classmethod
-    def of(cls, cache: files.StrPath | None, loaded: LoadedEncoder, kind: str) -> Shelf | None:
+    def of(cls, cache: files.StrPath | None, loaded: LoadedEncoder, kind: str) -> Self | None:
         """The folder of an encoder in a cache; None, with a warning, if there can be none."""
         made_by = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
         made_by |= {"source": loaded.source, "side": getattr(loaded.encoder, "side", None)}

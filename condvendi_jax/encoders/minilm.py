@@ -83,24 +83,17 @@ class MiniLMEncoder:
     name = "all-MiniLM-L6-v2"
     dimension = 384
     language = "English"
+    length = LENGTHS[-1]  # Tokens of a text that are read at once.
     #: From pairs that people called the same or different (docs/studies/same_answers.md).
     bandwidth = 0.5
     #: What this counts that people may not.
     rewording = " (a rewording counts as about a third of an answer)"
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        tokenizer: Any,
-        *,
-        long_texts: LongTexts = "cut",
-        length: int = LENGTHS[-1],
-    ):
+    def __init__(self, parameters: Parameters, tokenizer: Any, *, long_texts: LongTexts = "cut"):
         """Pair parameters of `embed_tokens` with the `Tokenizer` of its ids, which cuts nothing."""
         if long_texts not in get_args(LongTexts):
             raise ValueError(f"long_texts: expected cut or chunks, received {long_texts!r}.")
-        self.parameters, self.tokenizer = parameters, tokenizer
-        self.long_texts, self.length = long_texts, length
+        self.parameters, self.tokenizer, self.long_texts = parameters, tokenizer, long_texts
         if long_texts == "chunks":
             self.name = f"{self.name}, long texts in chunks"
 

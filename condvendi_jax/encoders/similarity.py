@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax.base import checks, files
-from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders import embedding, interface
 from condvendi_jax.encoders.embedding import LoadedEncoder, Shelf, digest_of, imported, made, told
-from condvendi_jax.encoders.interface import EncoderError, checked_texts
 
 _KEPT_EVERY = 10.0  # Seconds between two files of the cache.
 _BOTH_ORDERS = 10  # Pairs that are compared in both orders, to see whether a function is symmetric.
@@ -114,7 +113,7 @@ def matrices(
     """The matrix `[k, k]` of the items of each label: see `Similarities.from_function`."""
     loaded = as_loaded(function)
     if loaded.spec in BUILT_IN:
-        texts = np.fromiter(map(loaded.encoder, checked_texts(items)), object)
+        texts = np.fromiter(map(loaded.encoder, interface.checked_texts(items)), object)
         kinds = checks.number_values(texts)[1]
         return {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
     keys = list(map(_key, items))
@@ -185,7 +184,7 @@ def _computed(
         if not shelf:
             rest = "None is kept, as help(cv.Similarities.from_function) says of its cache."
         which = f"a batch of {len(batch)} that starts with " if len(batch) > 1 else ""
-        raise EncoderError(
+        raise interface.EncoderError(
             f"the similarity {loaded.name} failed for {which}{_of(*pairs[batch[0]])}: "
             f"{told(error)}. "
             f"{len(pairs) - len(values):,} of {len(pairs):,} pairs have no value. {rest}"

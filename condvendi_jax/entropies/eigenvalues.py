@@ -6,10 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from condvendi_jax.base import checks
-from condvendi_jax.base.devices import namespace
+from condvendi_jax.base import checks, devices
 
 # In eps of the largest eigenvalue: zero eigenvalues of a rank-deficient Gram come out at a few eps
 # of it (4.4 at n = 4,000), and an order below 1 would count each of them as a mode.
@@ -27,12 +25,12 @@ def matmul(left: Any, right: Any) -> Any:
     """The product of matrices at full precision."""
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return left @ right
-    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
 def squared_norm(matrix: Any) -> Any:
     """||A||_F^2, summed by rows first, for the accuracy of float32."""
-    xp = namespace(matrix)
+    xp = devices.namespace(matrix)
     return xp.sum(xp.sum(xp.square(matrix), axis=1))
 
 
@@ -51,7 +49,7 @@ def spectrum(matrix: Any) -> Any:
 
 def _bisected(matrix: jax.Array) -> jax.Array:
     """Eigenvalues by bisection, which takes half the time of `eigvalsh` on a CPU."""
-    _, diagonal, off_diagonal, _ = lax.linalg.tridiagonal(matrix, lower=True)
+    _, diagonal, off_diagonal, _ = jax.lax.linalg.tridiagonal(matrix, lower=True)
     # JAX's bisection divides 0 by 0 where the first row is isolated: its first pivot is
     # (eps * off_diagonal[0])^2 wherever a midpoint meets diagonal[0]. A first off-diagonal that
     # keeps this square in range moves no eigenvalue by more than itself: less than rounding.
@@ -68,7 +66,7 @@ def _bisected(matrix: jax.Array) -> jax.Array:
 def _spectrum(matrix: jax.Array) -> jax.Array:
     if matrix.shape[0] <= _SMALL:  # Bisection takes a second to compile.
         return _of_matrix(jnp.linalg.eigvalsh(matrix), matrix)
-    values = lax.platform_dependent(matrix, cpu=_bisected, default=jnp.linalg.eigvalsh)
+    values = jax.lax.platform_dependent(matrix, cpu=_bisected, default=jnp.linalg.eigvalsh)
     return _of_matrix(values, matrix)
 
 
@@ -122,12 +120,12 @@ def check_spectra(*spectra: jax.Array) -> None:
 
 def _sum(values: Any) -> Any:
     """The sum of `[n]`, in rows of about sqrt(n): rounding grows with sqrt(n), not with n."""
-    width, xp = math.isqrt(values.shape[0]) + 1, namespace(values)
+    width, xp = math.isqrt(values.shape[0]) + 1, devices.namespace(values)
     return xp.sum(xp.sum(xp.pad(values, (0, -values.shape[0] % width)).reshape(-1, width), axis=1))
 
 
 def _of_matrix(values: Any, matrix: Any) -> Any:
-    return projected(values, namespace(matrix).diagonal(matrix), squared_norm(matrix))
+    return projected(values, devices.namespace(matrix).diagonal(matrix), squared_norm(matrix))
 
 
 def projected(values: Any, diagonal: Any, norm: Any) -> Any:
@@ -138,7 +136,7 @@ def projected(values: Any, diagonal: Any, norm: Any) -> Any:
     it would be a plausible spectrum of another matrix. Less than 4 n eps of the largest may be
     rounding.
     """
-    n, eps, xp = values.shape[0], jnp.finfo(values.dtype).eps, namespace(values)
+    n, eps, xp = values.shape[0], jnp.finfo(values.dtype).eps, devices.namespace(values)
     largest = xp.max(xp.abs(values))
     off_trace = xp.abs(_sum(values) - _sum(diagonal))
     off_norm = xp.abs(_sum(xp.square(values)) - norm)
@@ -155,7 +153,7 @@ def projected(values: Any, diagonal: Any, norm: Any) -> Any:
 
 def project_to_simplex(values: Any) -> Any:
     """The nearest point to `values` `[n]` with non-negative entries of sum one, descending."""
-    xp = namespace(values)
+    xp = devices.namespace(values)
     descending = xp.sort(values)[::-1]
     counts = xp.arange(1, values.shape[0] + 1, dtype=values.dtype)
     wide = np.float64 if xp is np else None  # NumPy adds one after the other.
@@ -171,5 +169,5 @@ def truncate(eigenvalues: Any, t: int) -> Any:
     """
     if t > eigenvalues.shape[0]:
         raise ValueError(f"t: expected at most n = {eigenvalues.shape[0]}, received {t}.")
-    leading = namespace(eigenvalues).sort(eigenvalues)[::-1][:t]
+    leading = devices.namespace(eigenvalues).sort(eigenvalues)[::-1][:t]
     return leading + (1 - leading.sum()) / t

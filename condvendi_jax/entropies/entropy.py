@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.base import checks
-from condvendi_jax.base.devices import compiled_elsewhere, fixed, namespace, placed
+from condvendi_jax.base import checks, devices
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies import eigenvalues
 
@@ -71,8 +70,8 @@ class Entropy:
         if self.order < 1:
             floor = eigenvalues.NOISE_FLOOR * jnp.finfo(values.dtype).eps * values.max()
             # A NaN marks a spectrum that was refused, and stays.
-            values = namespace(values).where(values <= floor, 0, values)
-        entropy = namespace(values).maximum(_renyi(values, self.order), 0)
+            values = devices.namespace(values).where(values <= floor, 0, values)
+        entropy = devices.namespace(values).maximum(_renyi(values, self.order), 0)
         eigenvalues.check_spectra(entropy)
         return entropy
 
@@ -138,25 +137,25 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
 
 def of_squared_norm(norm: jax.Array) -> jax.Array:
     """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
-    xp = namespace(norm)
+    xp = devices.namespace(norm)
     return xp.maximum(-xp.log(norm), 0)  # Of a constant Gram it may be an ulp below.
 
 
 def _renyi(p: jax.Array, order: float) -> jax.Array:
     """The Renyi entropy of weights p `[n]`, of sum one; zeros and their gradients add nothing."""
-    xp = namespace(p)
+    xp = devices.namespace(p)
     positive = ~(p <= 0)  # True for a NaN, which stays a NaN.
     log_p = xp.log(xp.where(positive, p, 1))
     if order == 1:
         return -xp.sum(p * log_p)
     if order > _INFINITE:
         # The slope of `max` looks for the largest again, which a compiler may round otherwise.
-        largest = p >= fixed(xp.max(p)) * (1 - 8 * jnp.finfo(p.dtype).eps)
+        largest = p >= devices.fixed(xp.max(p)) * (1 - 8 * jnp.finfo(p.dtype).eps)
         return -xp.log(xp.mean(p, where=largest))
     if abs(order - 1) < NEAR_ONE:
         # sum p^order - 1 = sum p (p^(order - 1) - 1), without the cancellation.
         return xp.log1p(xp.sum(p * xp.expm1((order - 1) * log_p))) / (1 - order)
-    largest = fixed(xp.max(xp.where(positive, log_p, -xp.inf)))  # Cancels.
+    largest = devices.fixed(xp.max(xp.where(positive, log_p, -xp.inf)))  # Cancels.
     powers = xp.where(positive, xp.exp(order * (log_p - largest)), 0)
     return (order * largest + xp.log(xp.sum(powers))) / (1 - order)
 
@@ -215,14 +214,10 @@ class Scores:
         return self.scores.information
 
 
-def scores_of(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
-    """The exponentials of `log_scores`, arrays of JAX."""
-    return jax.tree.map(placed, _scores_of(entropy_x, entropy_t, entropy_joint))
-
-
-@compiled_elsewhere
-def _scores_of(*entropies: Any) -> PerScore:
-    return jax.tree.map(lambda log: namespace(log).exp(log), log_scores(*entropies))
+@functools.partial(devices.compiled_elsewhere, of_jax=True)
+def scores_of(*entropies: Any) -> PerScore:
+    """The exponentials of the `log_scores` of H(X), H(T) and H(X, T), arrays of JAX."""
+    return jax.tree.map(lambda log: devices.namespace(log).exp(log), log_scores(*entropies))
 
 
 @functools.partial(

@@ -7,11 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.data.kernels import Gaussian, Kernel
 from condvendi_jax.grams import fold
-from condvendi_jax.grams.fold import Block, Tiles, geometries_of
 
 _AT_ONCE = 1 << 24  # Distances that are held at once.
 _PAIRS_AT_ONCE = 1 << 12  # Pairs of rows, with all their coordinates.
@@ -26,7 +24,7 @@ def distance_kernel(points: Any) -> tuple[Gaussian, float]:
 
 @jax.jit
 def sums_by_distance(
-    tiles: Tiles, edges: jax.Array, weights: jax.Array, labels: jax.Array
+    tiles: fold.Tiles, edges: jax.Array, weights: jax.Array, labels: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Of each row, by the distance of its prompt to others, weights and squared kernels.
 
@@ -40,8 +38,8 @@ def sums_by_distance(
       edges: the lower and upper ends of the bins as geometries, `[2, bins]`.
     """
 
-    def tile(tiles: Tiles, rows: Block, columns: Block, diagonal: bool) -> Any:
-        outputs, prompts = geometries_of(tiles.kernels, rows.points, columns.points)
+    def tile(tiles: fold.Tiles, rows: fold.Block, columns: fold.Block, diagonal: bool) -> Any:
+        outputs, prompts = fold.geometries_of(tiles.kernels, rows.points, columns.points)
         squares = jnp.square(tiles.kernels[0].profile(outputs))
         (w_rows, l_rows), (w_columns, l_columns) = rows.beside, columns.beside
         counted = (l_rows[:, None] != l_columns[None]) | (l_rows[:, None] < 0)
@@ -56,7 +54,7 @@ def sums_by_distance(
             to_columns = [w_rows @ part for part in (ones, kept)]
             return jnp.stack(to_rows, -1), jnp.stack(to_columns, -1)
 
-        return [jnp.moveaxis(part, 0, 1) for part in lax.map(of_bin, edges.T)]
+        return [jnp.moveaxis(part, 0, 1) for part in jax.lax.map(of_bin, edges.T)]
 
     sums = fold.sums_by_row(tiles, tile, weights, labels)
     return sums[..., 0].T, sums[..., 1].T
@@ -73,11 +71,11 @@ def _nearest(kernel: Kernel, points: Any, labels: jax.Array, count: int) -> tupl
         squares = kernel.geometry(single, points)[0]
         same = (labels == label) & (label >= 0)
         squares = jnp.where(same | (jnp.arange(n) == number), jnp.inf, squares)
-        least, which = lax.top_k(-squares, count)
+        least, which = jax.lax.top_k(-squares, count)
         return -least, which
 
     at_once = max(1, min(n, _AT_ONCE // n))
-    return lax.map(of_row, (points, labels, jnp.arange(n)), batch_size=at_once)
+    return jax.lax.map(of_row, (points, labels, jnp.arange(n)), batch_size=at_once)
 
 
 def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +93,7 @@ def nearest(points: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np
 @jax.jit
 def _squares(kernel: Kernel, left: jax.Array, right: jax.Array) -> jax.Array:
     at_once = min(left.shape[0], _PAIRS_AT_ONCE)
-    return jnp.square(lax.map(lambda pair: kernel(*pair), (left, right), batch_size=at_once))
+    return jnp.square(jax.lax.map(lambda pair: kernel(*pair), (left, right), batch_size=at_once))
 
 
 def squares_of_pairs(kernel: Kernel, left: Any, right: Any) -> np.ndarray:

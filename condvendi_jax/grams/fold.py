@@ -7,8 +7,6 @@ columns, and `fold_pairs` visits the tiles and adds, in O(tile^2 + n d) memory. 
 of P devices holds a block of points, `layout.rows` in all, and copies go round a ring.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -80,7 +78,7 @@ class Tiles:
         ones = xp.eye(*products[0].shape, dtype=bool)
         return [xp.where(ones, 1, product) for product in products] if diagonal else products
 
-    def block(self, beside: Any, matrices: int = 1) -> tuple[Block, int]:
+    def block(self, beside: Any, matrices: int = 1) -> tuple["Block", int]:
         """The block of this device, with what is `beside` its points, and the side of its tiles."""
         rows = self.factors[0].n
         count = math.ceil(rows / default_tile_size(matrices))
@@ -90,16 +88,14 @@ class Tiles:
         if self.layout is not None:
             inside = self.layout.inside(position(self.layout), length)
 
+        def padded(leaf: jax.Array) -> jax.Array:
+            """With copies of the last entry: a kernel may be undefined at 0."""
+            return jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)], mode="edge")
+
         def zero_padded(leaf: jax.Array) -> jax.Array:
-            padded = jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)])
-            return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded, 0)
+            return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded(leaf), 0)
 
-        def longer(leaf: jax.Array) -> jax.Array:
-            """Padded with the first entry: a kernel may be undefined at 0."""
-            more = jnp.broadcast_to(leaf[:1], (length - rows, *leaf.shape[1:]))
-            return jnp.concatenate([leaf, more])
-
-        points, beside = jax.tree.map(longer, self.points), jax.tree.map(zero_padded, beside)
+        points, beside = jax.tree.map(padded, self.points), jax.tree.map(zero_padded, beside)
         return Block(points, inside.astype(self.factors[0].dtype), beside), size
 
     def on_devices(self, function: Callable[..., Any], *beside: Any, shared: Any = False) -> Any:

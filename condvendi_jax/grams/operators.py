@@ -6,20 +6,16 @@ product, the Gram of the pairs (CV eq. 5). With a `Layout` the points, or the ro
 matrix, are spread over devices; arrays have `layout.rows` rows, and `place` pads vectors to that.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
@@ -71,14 +67,14 @@ class Operator(abc.ABC):
         """Row sums of squares of K / n - L R^T, `[rows]`, L and R `[n, m]` as placed, symmetric."""
 
     @abc.abstractmethod
-    def scaled(self, weights: jax.Array) -> Operator:
+    def scaled(self, weights: jax.Array) -> "Operator":
         """n diag(w) A diag(w), for weights w `[n]` of any sign that leave the trace one."""
 
     @abc.abstractmethod
-    def dense(self) -> Dense:
+    def dense(self) -> "Dense":
         """The operator as an n x n array on every device; ValueError if it does not fit there."""
 
-    def store(self) -> Operator:
+    def store(self) -> "Operator":
         """The operator for many products: it keeps K as an array if that makes them faster."""
         return self
 
@@ -97,7 +93,7 @@ class Operator(abc.ABC):
         return 1.0 if self.layout is None else self.layout.stored_share
 
     def place(self, vectors: jax.Array) -> jax.Array:
-        """Vectors `[n, m]` in the form that `matvec` takes: as they are, or sharded by rows."""
+        """Vectors `[n, ...]` in the form that `matvec` takes: as they are, or sharded by rows."""
         return vectors if self.layout is None else self.layout.place(vectors)
 
 
@@ -129,7 +125,7 @@ class Gram(Operator):
         The squared norm of `weighted` at their roots, which have no derivative at zero.
         """
 
-    def __mul__(self, other: Gram) -> Gram:
+    def __mul__(self, other: "Gram") -> "Gram":
         """The Hadamard product: the Gram of the pairs of points (CV eq. 5).
 
         Raises:
@@ -155,11 +151,6 @@ def _matrix(gram: Gram) -> jax.Array:
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
-def _scale(gram: Operator, weights: jax.Array) -> jax.Array:
-    """sqrt(n) w as placed, for weights w `[n]` of unit norm."""
-    return gram.place((math.sqrt(gram.n) * weights)[:, None])[:, 0]
-
-
 def square_roots(weights: jax.Array) -> jax.Array:
     """Square roots; the infinite derivative at a zero counts as zero."""
     xp = namespace(weights)
@@ -183,7 +174,7 @@ class Dense(Operator):
         """(K / n) v; on many devices the vectors alone are gathered."""
         if self.layout is None:
             return eigenvalues.matmul(self.matrix, vectors) / self.n
-        gathered = lax.with_sharding_constraint(vectors, _whole(self.layout))
+        gathered = jax.lax.with_sharding_constraint(vectors, _whole(self.layout))
         missing = self.layout.rows - vectors.shape[0]
         gathered = jnp.pad(gathered, ((0, missing), *[(0, 0)] * (vectors.ndim - 1)))
         product = eigenvalues.matmul(self.matrix, gathered) / self.n
@@ -192,19 +183,19 @@ class Dense(Operator):
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return sums.stored_row_squares_beside(self.matrix, left, right, layout=self.layout)
 
-    def scaled(self, weights: jax.Array) -> Dense:
-        scale = _scale(self, weights)
+    def scaled(self, weights: jax.Array) -> "Dense":
+        scale = self.place(math.sqrt(self.n) * weights)
         return Dense(self.matrix * scale[:, None] * scale[None, :], layout=self.layout)
 
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues of K / n in O(n^3) time, on every device for itself."""
         return eigenvalues.spectrum(self.dense().matrix / self.n)
 
-    def dense(self) -> Dense:
+    def dense(self) -> Self:
         if self.layout is None:
             return self
         memory.check(self.n, self.dtype)
-        matrix = lax.with_sharding_constraint(self.matrix, _whole(self.layout))
+        matrix = jax.lax.with_sharding_constraint(self.matrix, _whole(self.layout))
         return type(self)(matrix[: self.n, : self.n])
 
 
@@ -214,7 +205,7 @@ class DenseGram(Dense, Gram):
     """A Gram stored as an n x n array, which is not checked."""
 
     @classmethod
-    def from_points(cls, kernel: Kernel, points: jax.Array) -> DenseGram:
+    def from_points(cls, kernel: Kernel, points: jax.Array) -> "DenseGram":
         """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
         return TiledGram.from_points(kernel, points).dense()
 
@@ -247,12 +238,13 @@ class OfPoints(Gram):
         memory.check(self.n, self.dtype)
         points = self.tiles.points
         if self.layout is not None:
-            points = lax.with_sharding_constraint(points, _whole(self.layout))
+            points = jax.lax.with_sharding_constraint(points, _whole(self.layout))
         points = jax.tree.map(lambda leaf: leaf[: self.n], points)
         return DenseGram(*self.tiles.values(points, points, diagonal=True))
 
-    def scaled(self, weights: jax.Array) -> WeightedGram:
-        return WeightedGram(self, _scale(self, weights), layout=self.layout)
+    def scaled(self, weights: jax.Array) -> "WeightedGram":
+        placed = self.place(math.sqrt(self.n) * weights)
+        return WeightedGram(self, placed, layout=self.layout)
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
         return sums.squared_norms(self.tiles, weights=shares)[0]
@@ -268,7 +260,7 @@ def factor_of(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
     """A kernel and its prepared points, placed as the layout says."""
     if layout is None:
         return Factor(kernel, kernel.prepare(points))
-    padded = points.shape[0] == layout.rows and isinstance(points, Tracer)
+    padded = points.shape[0] == layout.rows and not checks.is_concrete(points)
     placed = layout.constrain(points) if padded else layout.shard(points)
     return Factor(kernel, _prepared(kernel, placed, layout))
 
@@ -281,7 +273,7 @@ class TiledGram(OfPoints):
     factors: tuple[Factor, ...]
 
     @classmethod
-    def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> TiledGram:
+    def from_points(cls, kernel: Kernel, points: Any, *, layout: Layout | None = None) -> Self:
         """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
 
         Without a layout the points stay where they are. Inside `jax.jit` points that are sharded
@@ -382,8 +374,9 @@ class WeightedGram(Operator):
             return FeatureGram(weighted, layout=self.layout).eigenvalues()
         return self.dense().eigenvalues()
 
-    def scaled(self, weights: jax.Array) -> WeightedGram:
-        return dataclasses.replace(self, weights=self.weights * _scale(self, weights))
+    def scaled(self, weights: jax.Array) -> Self:
+        scale = self.place(math.sqrt(self.n) * weights)
+        return dataclasses.replace(self, weights=self.weights * scale)
 
     def dense(self) -> Dense:
         return self.gram.dense().scaled(self._unit())

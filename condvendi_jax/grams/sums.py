@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from condvendi_jax.base import programs
-from condvendi_jax.base.devices import Layout
+from condvendi_jax.base import devices, programs
 from condvendi_jax.data.kernels import PRECISION, inner_products
 from condvendi_jax.grams import fold
 from condvendi_jax.grams.fold import Block, Factor, Parts, Tiles, fold_pairs, geometries_of
@@ -128,12 +127,6 @@ def row_norms(tiles: Tiles, *, weights: jax.Array | None = None) -> jax.Array:
         return summed(tiles.kernels, geometries, *columns.beside, *rows.beside)
 
     return fold.sums_by_row(tiles, tile, _ones_unless(weights, tiles)).T
-
-
-def row_squares(tiles: Tiles, row: jax.Array) -> jax.Array:
-    """prod over f in s of k_f(row, j)^2 for every point j, `[len(subsets), n]`."""
-    geometries = geometries_of(tiles.kernels, fold.cut(tiles.points, row, 1), tiles.points)
-    return jnp.stack(squared_products(tiles.subsets, tiles.kernels, geometries))[:, 0]
 
 
 # The derivative of sums over pairs
@@ -291,7 +284,7 @@ def _over_tiles(
 
 @functools.partial(jax.jit, static_argnames="layout")
 def stored_row_squares_beside(
-    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: Layout | None = None
+    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: devices.Layout | None = None
 ) -> jax.Array:
     """Sums of squares along the rows of K / n - L R^T, for stored K `[rows, rows]`."""
     n = matrix.shape[0] if layout is None else layout.n

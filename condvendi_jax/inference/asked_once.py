@@ -189,7 +189,7 @@ def _bins(
     edges = np.stack([np.append(-1.0, ends[:-1] ** 2 / unit), ends**2 / unit])
     beside = jnp.asarray(shares, pairs.dtype), jnp.asarray(labels)
     if pairs.layout is not None:
-        beside = tuple(pairs.layout.place(part[:, None])[:, 0] for part in beside)
+        beside = tuple(map(pairs.layout.place, beside))
     sums = distances.sums_by_distance(tiles, jnp.asarray(edges, pairs.dtype), *beside)
     weights, similar = (np.asarray(to_host(part.T), np.float64)[: pairs.n].T for part in sums)
     whole, alike = (of_bins.sum(axis=0, keepdims=True) for of_bins in (weights, similar))

@@ -14,7 +14,6 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, programs
@@ -125,8 +124,11 @@ def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) ->
     overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
     rounding = saturation.rounding(Entropy(2), pooled.models[0].dtype)
     for one, two in itertools.combinations(range(len(pairs)), 2):
-        of_both = _overlap(*information((one, two)), rounding)
-        overlaps[:, one, two] = overlaps[:, two, one] = of_both
+        # (exp(L - I) - 1) / (exp(L) - 1) with L = H(M | T), I at most L; NaN where L is zero.
+        told, possible = information((one, two))
+        known = np.where(possible > rounding, possible, math.nan)
+        overlap = np.expm1(np.maximum(known - told, 0)) / np.expm1(known)
+        overlaps[:, one, two] = overlaps[:, two, one] = overlap
     error, of_overlaps = None, None
     if groups is not None:
         unknown = math.nan if reason is reasons.SPLIT else 1.0
@@ -288,26 +290,21 @@ class Pooled:
         places = np.zeros((number, np.bincount(block).max()), int)
         places[block, np.arange(there.size) - first[block]] = place
         column, totals = numbered - first[kinds], np.zeros((len(terms), count**2))
-        every = [[*map(to_host, rows.arrays[: multipliers.shape[1]])] for rows in self.models]
-        starts, dtype = np.searchsorted(self.model, np.arange(len(every))), every[0][0].dtype
-        model = self.models[0]
+        arrays = zip(*(rows.arrays[: multipliers.shape[1]] for rows in self.models), strict=True)
+        every = [np.concatenate([*map(to_host, parts)]) for parts in arrays]
         for groups, rows, weights in pair_sums.leaving_of(self.weights, kinds):
             # As many blocks each time, so that one program serves all: the last one again.
-            at_once = max(1, min(len(rows), _ENTRIES // (rows.shape[1] * every[0][0].shape[1])))
+            at_once = max(1, min(len(rows), _ENTRIES // (rows.shape[1] * every[0].shape[1])))
             for start in range(0, len(rows), at_once):
                 blocks = np.arange(start, start + at_once)
                 some, kept = np.minimum(blocks, len(rows) - 1), (blocks < len(rows))[:, None]
-                of_blocks, points = rows[some], []
-                for parts in zip(*every, strict=True):
-                    points.append(np.empty((*of_blocks.shape, parts[0].shape[1]), dtype))
-                    for k, part in enumerate(parts):
-                        of_model = self.model[of_blocks] == k
-                        points[-1][of_model] = part[of_blocks[of_model] - starts[k]]
+                of_blocks = rows[some]
+                points = tuple(array[of_blocks] for array in every)
                 flat: Any = [part.reshape(-1, part.shape[2]) for part in points]
-                suited = zip(model.kernels, flat, strict=False)
+                suited = zip(self.models[0].kernels, flat, strict=False)
                 kernels = tuple(kernel.suited_to(part) for kernel, part in suited)
                 of_rows = kept * weights[some], column[of_blocks], multipliers[of_blocks]
-                given = tuple(points), *(part.astype(dtype) for part in of_rows)
+                given = points, *(part.astype(every[0].dtype) for part in of_rows)
                 sums = to_float64(_sums_by_block(kernels, given, places.shape[1], tuple(terms)))
                 pairs = places[groups[some]]
                 pairs = (pairs[:, :, None] * count + pairs[:, None, :]).ravel()
@@ -343,9 +340,9 @@ def _sums_by_block(
         of_column = column[:, None] == jnp.arange(width, dtype=column.dtype)[None]
         weights = jnp.where(of_column, weights[:, None], 0)
         sums = pairwise.arrival_sums(tiles, weights=weights)
-        return jnp.matmul(sums, weights, precision=lax.Precision.HIGHEST)
+        return jnp.matmul(sums, weights, precision=jax.lax.Precision.HIGHEST)
 
-    return lax.map(compute, blocks)
+    return jax.lax.map(compute, blocks)
 
 
 def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
@@ -353,9 +350,3 @@ def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
     of_models = means[:, models][:, :, models]
     within = of_models.diagonal(axis1=1, axis2=2).mean(axis=1)
     return np.log(np.where(within > 0, within, math.nan) / of_models.mean(axis=(1, 2)))
-
-
-def _overlap(information: np.ndarray, most: np.ndarray, rounding: float) -> np.ndarray:
-    """(exp(L - I) - 1) / (exp(L) - 1) with L = H(M | T), I at most L; NaN where L is zero."""
-    known = np.where(most > rounding, most, math.nan)
-    return np.expm1(np.maximum(known - information, 0)) / np.expm1(known)

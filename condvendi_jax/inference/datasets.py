@@ -1,21 +1,17 @@
 """Outputs of models with their prompts, from files, texts or arrays, on their way to `Pairs`."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from condvendi_jax.base import checks, labelling
-from condvendi_jax.data import shapes
+from condvendi_jax.data import kernel_choice, kernels, shapes
 from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
-from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
-from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, limits, pictures
@@ -44,7 +40,7 @@ class Dataset:
     @classmethod
     def of(
         cls, outputs: Any, prompts: Any, encoder: Any, similarity: Any, clean: bool, *, across: bool
-    ) -> Dataset:
+    ) -> Self:
         """What the arguments of `evaluate` and `compare` name; texts are embedded or compared."""
         check_names(outputs)
         outputs = {**outputs}
@@ -75,7 +71,7 @@ class Dataset:
         outputs = outputs if kind == "texts" else seen
         return cls(outputs, prompts, embed, encoder=loaded).cleaned(clean)
 
-    def cleaned(self, clean: bool) -> Dataset:
+    def cleaned(self, clean: bool) -> Self:
         """The dataset with cleaned texts, if `clean`; it warns of what was cut and of odd texts."""
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
@@ -126,7 +122,7 @@ class Dataset:
         texts = self.prompt_texts
         return {} if texts is None else of_each_model(texts, self.outputs, "prompts")
 
-    def matched(self, *, refuse: bool) -> Dataset:
+    def matched(self, *, refuse: bool) -> Self:
         """With the prompts of `matching.without_samples`; `read` says which texts are the same."""
         if not self.asked:
             return self
@@ -136,7 +132,7 @@ class Dataset:
 
     def embedded(self, prompt_kernel: Any, similar_prompts: bool) -> list[str]:
         """Which of outputs and prompts are embedded: not prompts that are equal or different."""
-        given = prompt_kernel is not None and is_equality(prompt_kernel)
+        given = prompt_kernel is not None and kernels.is_equality(prompt_kernel)
         equal = self.prompt_texts is None or given
         if not (equal or similar_prompts or prompt_kernel is not None):
             equal = _repeat(self.prompts)
@@ -252,7 +248,7 @@ def _repeat(texts: Any) -> bool:
         return all(map(_repeat, texts.values()))
     kinds = labelling.check_labels(texts, len(texts), name="prompts")[1]
     several = np.bincount(kinds) > 1
-    return bool(several.sum() >= ENOUGH_REPEATED or np.mean(several[kinds]) > 0.5)
+    return bool(several.sum() >= kernel_choice.ENOUGH_REPEATED or np.mean(several[kinds]) > 0.5)
 
 
 def _together(embed: Callable[[Sequence[str]], np.ndarray], items: Any) -> Any:

@@ -1,12 +1,10 @@
 """The prompts that models share, and scores of any order at one design, with which they grow."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -17,9 +15,8 @@ from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
 from condvendi_jax.inference.population import Population
 from condvendi_jax.results.comparison import Design, SharedPrompts
-from condvendi_jax.spectra import computation
+from condvendi_jax.spectra import computation, order_two
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.spectra.order_two import Answers, single_answers
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error
 
@@ -35,7 +32,7 @@ class Rows(NamedTuple):
     counted: dict[str, np.ndarray]  # Whether the prompt counts in the model, `[prompts]`.
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs]) -> Rows:
+    def of(cls, models: Mapping[str, Pairs]) -> Self:
         """Where prompts repeat, those count to which the model has several answers."""
         every = [*models.values()]
         count, prompts = prompts_by_model(every)
@@ -43,7 +40,7 @@ class Rows(NamedTuple):
         draws = [pairs.draws for pairs in every]
         answers = [np.bincount(*rows, count) for rows in zip(prompts, draws, strict=True)]
         rows = np.concatenate(prompts), np.concatenate(draws), model
-        single = single_answers(*rows, exact=every[0].kernels[-1].compares_equality)
+        single = order_two.single_answers(*rows, exact=every[0].kernels[-1].compares_equality)
         counted = np.array(answers) > (0 if single is None else 1.5)
         return cls(models, *(dict(zip(models, part, strict=True)) for part in (prompts, counted)))
 
@@ -92,7 +89,7 @@ class Common(NamedTuple):
     reason: reasons.Reason | None  # Why scores that grow cannot be compared.
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs]) -> Common:
+    def of(cls, models: Mapping[str, Pairs]) -> Self:
         """The common design of models."""
         count, prompts = prompts_by_model([*models.values()])
         parts = zip(*map(_design, models.values(), prompts, [count] * len(models)), strict=True)
@@ -105,7 +102,7 @@ class Common(NamedTuple):
         return cls(None, reasons.DESIGNS)
 
     def shares(
-        self, populations: Iterable[Population | Answers], *, unbiased: bool
+        self, populations: Iterable[Population | order_two.Answers], *, unbiased: bool
     ) -> tuple[float, float]:
         """The shares of pairs of a prompt and of an answer with itself at which models are scored.
 
@@ -128,7 +125,7 @@ def _design(pairs: Pairs, kinds: np.ndarray, count: int) -> list[np.ndarray]:
 
 def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
     """The rows of each prompt, copies repeated; every row by itself where most are single."""
-    answers = Answers.of(pairs)
+    answers = order_two.Answers.of(pairs)
     rows = np.repeat(answers.rows, answers.copies)
     if answers.kind is None:
         return list(rows[:, None])

@@ -6,13 +6,11 @@ units are too few, or the score is too steep, groups of rows are left out in tur
 one spectrum for each: the delete-group jackknife. See docs/errors.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -22,8 +20,7 @@ from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore, PerTerm, log_scores, of_pairs
 from condvendi_jax.results.evaluation import ErrorsBy, ScoredOrder
-from condvendi_jax.spectra import computation
-from condvendi_jax.spectra.methods import Method
+from condvendi_jax.spectra import computation, methods
 from condvendi_jax.spectra.pair_sums import Leaving, PairSums, leaving_of
 from condvendi_jax.statistics.influences import NOISE, Error, group_influences, is_noisy
 from condvendi_jax.statistics.reasons import ONE_PROMPT, Reason
@@ -167,7 +164,7 @@ class Units(NamedTuple):
     key: jax.Array | Callable[[], jax.Array]  # Draws the groups that are left out.
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs], count: int | None, key: Any) -> Units:
+    def of(cls, models: Mapping[str, Pairs], count: int | None, key: Any) -> Self:
         """The units of models."""
         return cls(*group_models(models, None), count, key)
 
@@ -195,7 +192,7 @@ class Errors(ScoredOrder):
 def standard_errors(
     models: Mapping[str, Pairs],
     entropy: Entropy,
-    method: Method,
+    method: methods.Method,
     units: Units | None,
     progress: Callable[[str], Any] = lambda _: None,
 ) -> dict[str, Errors]:
@@ -249,7 +246,7 @@ class Influences(NamedTuple):
 
 
 def row_influences(
-    pairs: Pairs, entropy: Entropy, method: Method, leaving: Sequence[Leaving] | None = None
+    pairs: Pairs, entropy: Entropy, method: methods.Method, leaving: Sequence[Leaving] | None = None
 ) -> Influences:
     """The scores of pairs, with deletions of the groups in `leaving` or influences of rows."""
     sloped = computation.compute_sloped(pairs, entropy, method, leaving)
@@ -347,7 +344,7 @@ def delete_groups(
     entropy: Entropy,
     groups: Groups,
     *,
-    method: Method = computation.AUTO,
+    method: methods.Method = computation.AUTO,
     progress: Callable[[str], Any] = lambda _: None,
     reason: str | None = None,
 ) -> Errors:

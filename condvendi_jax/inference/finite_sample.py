@@ -5,8 +5,7 @@ import math
 
 import numpy as np
 
-from condvendi_jax.base import checks
-from condvendi_jax.base.result import Result
+from condvendi_jax.base import checks, result
 from condvendi_jax.data.pairs import Pairs, takes_pairs
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.spectra import pair_sums
@@ -14,7 +13,7 @@ from condvendi_jax.statistics import intervals
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class FiniteSampleInterval(Result):
+class FiniteSampleInterval(result.Result):
     """An interval that holds the score of the population with at least this confidence.
 
     Attributes:

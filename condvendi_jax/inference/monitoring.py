@@ -10,9 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling, tables
-from condvendi_jax.data import shapes
+from condvendi_jax.data import kernel_choice, shapes
 from condvendi_jax.data.bandwidth import RuledBandwidth
-from condvendi_jax.data.kernel_choice import KernelChoice
 from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.grams import grams_of
@@ -186,7 +185,7 @@ def monitor(
     level: float = 0.05,
     tolerated: float = 1.0,
     encoder: Encoder | None = None,
-    output_kernel: KernelChoice = None,
+    output_kernel: kernel_choice.KernelChoice = None,
 ) -> Monitor:
     """A monitor of the diversity of a model in training, from outputs of its start, the baseline.
 

@@ -16,10 +16,8 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.tables import listed
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.inference.population import Population, components_of
-from condvendi_jax.results import one_prompt
-from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results import comparison, one_prompt, planning
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels
-from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.statistics.power import FEWEST_TESTED, MOST, POWER, Spread, unseen_variance
 
 _ANSWERS = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100)  # Up to the pilot's number.
@@ -28,7 +26,7 @@ _LEAST = 1e-4  # Relative: a smaller deviation may be rounding.
 
 @checks.outside_transformations
 def plan(
-    pilot: Evaluation | Comparison,
+    pilot: Evaluation | comparison.Comparison,
     *,
     models: Sequence[str] | None = None,
     ratio: float | None = None,
@@ -37,7 +35,7 @@ def plan(
     prompts: int | None = None,
     prompt_cost: float = 0.0,
     budget: float | None = None,
-) -> StudyPlan:
+) -> planning.StudyPlan:
     """Prompts, and answers to each, for a wanted difference of Conditional-RKE, from a pilot.
 
     Args:
@@ -76,7 +74,7 @@ def plan(
     most = checks.check_count(wanted, name="prompts", minimum=FEWEST_TESTED)
     chosen, spread, pairs = _of_pilot(pilot, models)
     if level is None:
-        level = (pilot.level if isinstance(pilot, Comparison) else 0.05) / pairs
+        level = (pilot.level if isinstance(pilot, comparison.Comparison) else 0.05) / pairs
     else:
         level, pairs = checks.check_number(level, name="level", above=0, below=1), 1
     if ratio is not None:
@@ -95,30 +93,30 @@ def plan(
         if count >= FEWEST_TESTED:
             chance = ratio and spread.power(k, count, spread.effect(ratio), level)
             smallest = spread.smallest_ratio(k, count, level, power)
-            sizes.append(Size(count, k, count * price, smallest, chance))
+            sizes.append(planning.Size(count, k, count * price, smallest, chance))
     if not sizes:
         least = FEWEST_TESTED * (prompt_cost + min(numbers))
         size = f"{FEWEST_TESTED} prompts with {min(numbers)} answers each"
         raise ValueError(f"budget: expected at least {least:g}, for {size}, received {budget!r}.")
     reached = [size for size in sizes if (size.power or 0) >= power]
     best = min(reached, key=lambda size: size.cost, default=min(sizes, key=lambda size: size.ratio))
-    first = pilot.first if isinstance(pilot, Comparison) else pilot
+    first = pilot.first if isinstance(pilot, comparison.Comparison) else pilot
     settings = f"{chosen_kernels(first.bandwidths, first.noun)}; seed {first.seed}"
     of_test, needed = (ratio, power, level, pairs, budget), None
     if ratio is not None and best in reached:
         needed = spread.needed_range(best.answers, power, spread.effect(ratio), level)
-    every = pilot.evaluations.values() if isinstance(pilot, Comparison) else [pilot]
+    every = pilot.evaluations.values() if isinstance(pilot, comparison.Comparison) else [pilot]
     once = [one for e in every if (one := e.one_prompt) and not one.repeated]
     twice = one_prompt.ask_twice(once, (ratio or best.ratio) - 1) if once else ""
-    return StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings, needed, twice)
+    return planning.StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings, needed, twice)
 
 
 def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...], Spread, int]:
     """The models of a plan, how their difference varies, and the number of pairs of models."""
-    if not isinstance(pilot, Evaluation | Comparison):
+    if not isinstance(pilot, Evaluation | comparison.Comparison):
         expected = "expected what evaluate or compare returns for one encoder"
         raise TypeError(f"pilot: {expected}, received {type(pilot).__name__}.")
-    several = isinstance(pilot, Comparison)
+    several = isinstance(pilot, comparison.Comparison)
     evaluations = pilot.evaluations if several else {"": pilot}
     scored = {
         name: result.population

@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, labelling, memory
-from condvendi_jax.base.result import Result
+from condvendi_jax.base.result import Figure, Result
 from condvendi_jax.base.tables import Table
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Labels, Pairs, takes_pairs
@@ -22,9 +22,6 @@ from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
 from condvendi_jax.statistics import components, shrinkage
 from condvendi_jax.statistics.reasons import Reason
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
 
@@ -71,7 +68,7 @@ class Contributions(Result):
         words += f", by their influence on {titles.get('conditional') or titles['vendi']}:"
         return [words, Table(["row", *titles.values()], rows)]
 
-    def plot(self, labels: ArrayLike | None = None) -> "Figure":
+    def plot(self, labels: ArrayLike | None = None) -> Figure:
         """The rows, or their `labels` as for `by`, that add least and most to the main score."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 

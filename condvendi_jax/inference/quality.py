@@ -1,16 +1,13 @@
 """How many outputs are good, and how many of these are different (docs/proofs.md)."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.kernels import Kernel
@@ -64,7 +61,7 @@ class Asked(NamedTuple):
             raise ValueError(f"draws: expected at most {most}, {largest}, received {draws}.")
         return cls(values, at_least, draws)
 
-    def of_rows(self, chosen: Mapping[str, np.ndarray]) -> Asked:
+    def of_rows(self, chosen: Mapping[str, np.ndarray]) -> Self:
         """The quality of the chosen rows of each model."""
         return self._replace(values={m: self.values[m][rows] for m, rows in chosen.items()})
 
@@ -129,7 +126,7 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
         return jnp.where((rows == j) | (j >= sizes[:, None, None]), means, added)
 
     none = jnp.zeros((*good.shape, draws), points.dtype).at[..., 0].set(1)
-    return good * jnp.sum(lax.fori_loop(0, points.shape[1], add, none), axis=-1)
+    return good * jnp.sum(jax.lax.fori_loop(0, points.shape[1], add, none), axis=-1)
 
 
 def _mean_over_prompts(by_prompt: np.ndarray, groups: Groups | None, rows: np.ndarray) -> Error:

@@ -16,8 +16,7 @@ from condvendi_jax.base.tables import span
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Decomposition, Entropy, PerScore
 from condvendi_jax.results.evaluation import Advice, Evaluation, Limit, score_name
-from condvendi_jax.spectra import order_two
-from condvendi_jax.spectra.methods import OUTPUTS
+from condvendi_jax.spectra import methods, order_two
 from condvendi_jax.statistics.reasons import Reason, Saturated
 
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
@@ -209,7 +208,7 @@ def _blended(pairs: Pairs) -> tuple[str | None, str]:
     shares = np.bincount(of_row, pairs.shares)
     prompts = Pairs.trusted((take(pairs.arrays[1], first),), pairs.kernels[1:], n=kinds)
     points = prompts.weighed(shares.astype(pairs.dtype))
-    counted = math.exp(order_two.frobenius(points, OUTPUTS).outputs)
+    counted = math.exp(order_two.frobenius(points, methods.OUTPUTS).outputs)
     if counted >= APART / np.sum(shares**2):
         return None, ""
     return "blended", f"RKE {counted:.3g} of {kinds:,} distinct prompts"

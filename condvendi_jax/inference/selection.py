@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs, takes_pairs
+from condvendi_jax.grams import fold
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams.fold import Tiles
 from condvendi_jax.spectra import pair_sums
 
 
@@ -81,7 +80,7 @@ def select(pairs: Pairs, *, k: int, per_prompt: int | None = None) -> Selection:
 
 @functools.partial(jax.jit, static_argnames="k")
 def _greedy(
-    tiles: Tiles, first: jax.Array, kinds: jax.Array, most: jax.Array, *, k: int
+    tiles: fold.Tiles, first: jax.Array, kinds: jax.Array, most: jax.Array, *, k: int
 ) -> tuple[jax.Array, jax.Array]:
     """The chosen rows `[k]`, and what each adds to the sums above and below the line, `[k, 2]`.
 
@@ -93,8 +92,9 @@ def _greedy(
     def step(carry: Any, _: None) -> tuple[Any, tuple[jax.Array, jax.Array]]:
         row, sums, totals, free, counts = carry
         added = 2 * sums[:, row] + 1
-        squares = pairwise.row_squares(tiles, row)
-        sums += jnp.concatenate([jnp.ones((2 - len(tiles.subsets), n), dtype), squares])
+        geometries = fold.geometries_of(tiles.kernels, fold.cut(tiles.points, row, 1), tiles.points)
+        products = pairwise.squared_products(tiles.subsets, tiles.kernels, geometries)
+        sums += jnp.concatenate([jnp.ones((2 - len(tiles.subsets), n), dtype), *products])
         totals += added
         free, counts = free.at[row].set(False), counts.at[kinds[row]].add(1)
         above, below = 2 * sums + 1
@@ -104,4 +104,4 @@ def _greedy(
         return (following, sums, totals, free, counts), (row, added)
 
     start = (jnp.zeros((2, n), dtype), jnp.zeros(2, dtype), jnp.full(n, True), jnp.zeros(n, int))
-    return lax.scan(step, (first, *start), length=k)[1]
+    return jax.lax.scan(step, (first, *start), length=k)[1]

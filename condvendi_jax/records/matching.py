@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, tables
 from condvendi_jax.base.labelling import identity
-from condvendi_jax.base.tables import listed, span
 from condvendi_jax.records.record import PROMPT_FIELDS
 
 _MARKS = "s|sample|run|rep|repeat|seed|n|k|try|draw|attempt|trial|gen|generation|rollout"
@@ -76,7 +75,7 @@ def few(
         return []
     one = collections.Counter(name for name, _ in apart).most_common(1)[0][0]
     counts = {other: count for (name, other), count in apart.items() if name == one}
-    number = f"{span(counts.values())} of its {len(texts[one]):,} prompts"
+    number = f"{tables.span(counts.values())} of its {len(texts[one]):,} prompts"
     remedy = "Pass equal texts as prompts, or equal prompt_ids"
     if read := fields.get("prompts"):
         path = "doc_id" if read[0].startswith("arguments") else "NAME"  # Of lm-eval.
@@ -87,7 +86,7 @@ def few(
             "equal ids; or write equal prompts alike"
         )
     why = _cause([texts[one], texts[next(iter(counts))]])
-    return [(f"{one} shares {number} with {listed([*counts])}", why, remedy)]
+    return [(f"{one} shares {number} with {tables.listed([*counts])}", why, remedy)]
 
 
 def _cause(two: Sequence[set[str]]) -> str:

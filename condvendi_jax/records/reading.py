@@ -10,15 +10,13 @@ import pathlib
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os import PathLike
 from typing import Any, NamedTuple
 
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
-from condvendi_jax.records import matching
+from condvendi_jax.records import cleaning, matching
 from condvendi_jax.records.answers import Unfit, doubts, is_blank, label
-from condvendi_jax.records.cleaning import Cleaned, cleaned
 from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
 from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row, values
@@ -87,7 +85,7 @@ class Records:
 
 
 def read_records(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: files.StrPath | Iterable[files.StrPath],
     *,
     prompt_field: str | None = None,
     answer_field: str | None = None,
@@ -96,7 +94,7 @@ def read_records(
     names: Mapping[str, str] = types.MappingProxyType({}),
     beside: Sequence[str] = (),
     batch_field: str | None = None,
-    prompts_by_id: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+    prompts_by_id: files.StrPath | Iterable[files.StrPath] = (),
 ) -> Records:
     r"""Reads the answers of one or several models, line by line.
 
@@ -159,7 +157,7 @@ def read_records(
     notes += filter(None, [note])
     doubtful = [f"{m}: {line}" for m, said in answers.items() for line in doubts(said, prompts[m])]
     if cut and not clean:
-        doubtful.append(f"kept, since clean is false: {Cleaned([], cut)}")
+        doubtful.append(f"kept, since clean is false: {cleaning.Cleaned([], cut)}")
     if skipped:
         lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
@@ -193,7 +191,7 @@ def _refuse_models(folder: pathlib.Path, by_task: Mapping[str, Mapping[str, list
                 )
 
 
-def known_by(path: str | PathLike[str]) -> str:
+def known_by(path: files.StrPath) -> str:
     """The field whose id stands for the prompt in the first row of a file; '' if none does."""
     with contextlib.suppress(ValueError):
         return next((Record(row).id for file in record_files(path) for row in first_rows(file)), "")
@@ -203,7 +201,7 @@ def known_by(path: str | PathLike[str]) -> str:
 def _texts_by_id(paths: Any, beside: Iterable[pathlib.Path] = ()) -> dict[str, str]:
     """The texts of files of prompts by their ids; the records beside them must have ids alone."""
     texts: dict[str, str] = {}
-    for path in record_files(paths) if isinstance(paths, (str, PathLike)) or paths else ():
+    for path in record_files(paths) if isinstance(paths, str) or paths else ():
         if with_prompts := [str(source) for source in beside if not known_by(source)]:
             raise ValueError(f"{path}: has no effect, as {with_prompts[0]} has prompts itself.")
         for line, row in read_rows(path):
@@ -308,7 +306,7 @@ def _read_file(
             places[row.model].append((k, row))
     for of_model in places.values():
         prompts = [None if row.asked.is_id else row.asked.text for _, row in of_model]
-        texts = cleaned([row.answer for _, row in of_model], prompts)
+        texts = cleaning.cleaned([row.answer for _, row in of_model], prompts)
         cut.update(texts.cut)
         for (k, row), text in zip(of_model if clean else [], texts.texts, strict=False):
             nothing = Unfit(f"{row.field!r} holds reasoning, or its prompt, without an answer")
@@ -384,7 +382,7 @@ def _summary(
     prompts = len({identity(row.asked.text) for row in rows})
     lost = f", {left_out:,} left out" if left_out else ""
     words = f"{len(rows):,} answers ({said}{lost}) to {prompts:,} prompts ({asked})"
-    return f"{words}; cut: {Cleaned([], cut)}" if cut else words
+    return f"{words}; cut: {cleaning.Cleaned([], cut)}" if cut else words
 
 
 def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, str]:

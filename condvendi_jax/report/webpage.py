@@ -15,7 +15,7 @@ import numpy as np
 
 from condvendi_jax import __version__
 from condvendi_jax.base import checks, files, tables
-from condvendi_jax.base.result import svg
+from condvendi_jax.base.result import encoded
 from condvendi_jax.records.answers import doubted
 from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report import paper
@@ -65,8 +65,8 @@ def html(
         behind = outputs_behind.of_pairs(comparison.pairs)
     with checks.optional("figures", failed):
         copies = _copies(comparison, encoder)
-        drawn = over and svg(over.plot())
-        plane = rated and svg(plots.qualities(rated, comparison.n.values(), comparison.first))
+        drawn = over and encoded(over.plot())
+        plane = rated and encoded(plots.qualities(rated, comparison.n.values(), comparison.first))
     bars = comparison.bars
     answer, certainty = answered(comparison)
     shown: dict[str, Any] = {"comparison": comparison, "models": [*comparison.models]}
@@ -153,8 +153,8 @@ def _copies(comparison: Comparison, encoder: str | None) -> dict[str, tuple[str,
     texts = {"LaTeX": ("text/plain", paper.latex(comparison, encoder=encoder).latex)}
     texts["CSV"] = "text/csv", comparison.comma_separated()
     coded = {k: (kind, base64.b64encode(t.encode()).decode()) for k, (kind, t) in texts.items()}
-    drawn = base64.b64encode(picture._repr_png_()[0]).decode()
-    return {"PNG": ("image/png", drawn), "SVG": ("image/svg+xml", svg(picture)), **coded}
+    drawn = {"PNG": ("image/png", encoded(picture, "png"))}
+    return drawn | {"SVG": ("image/svg+xml", encoded(picture)), **coded}
 
 
 def _scored(comparison: Comparison, encoder: str | None, command: str | None) -> dict[str, str]:

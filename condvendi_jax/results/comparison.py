@@ -3,10 +3,10 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result, plain
+from condvendi_jax.base.result import Figure, Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.results import evaluation as evaluations
@@ -20,9 +20,6 @@ from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.power import FEWEST_TESTED
 from condvendi_jax.statistics.reasons import Reason, Saturated, first
-
-if TYPE_CHECKING:
-    from condvendi_jax.results.plots import Picture
 
 MATCHED = {"rows": "matched row by row", "prompts": "matched by equal prompts"}
 MATCHED["labels"] = "matched by the labels of their groups"
@@ -326,7 +323,7 @@ class Comparison(Result):
         """A sentence: who leads, that no difference is shown, or why none is tested."""
         return self.main[0].verdict(self.profile.turning if self.profile else ())
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Figure:
         """How many outputs of each model differ, with 95% intervals: a forest plot."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 

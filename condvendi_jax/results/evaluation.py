@@ -4,19 +4,16 @@ import dataclasses
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result, plain
+from condvendi_jax.base.result import Figure, Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.results.headline import Bar, Bars
 from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence, notes_of
 from condvendi_jax.statistics.reasons import SPLIT, in_words
-
-if TYPE_CHECKING:
-    from condvendi_jax.results.plots import Picture
 
 #: Where all scores of some models are: 1, the number of rows, or one value.
 Limit = Literal["smallest", "largest", "equal"]
@@ -336,7 +333,7 @@ class Evaluation(Result):
                 return [f"order 2: over other {self.noun} to these prompts alone, {error}"]
         return []
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Figure:
         """How many outputs differ, with the 95% interval."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 

@@ -1,16 +1,13 @@
 """The looks of a monitor at a run: what `Monitor.look` returns."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result
+from condvendi_jax.base.result import Figure, Result
 from condvendi_jax.data.bandwidth import RuledBandwidth
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Look(NamedTuple):
@@ -54,7 +51,7 @@ class Looks(Result):
         also = {"baseline": self.baseline[0], "bound": self.bound, "limit": self.limit}
         return [{**look._asdict(), **also} for look in self.looks]
 
-    def plot(self) -> "Figure":
+    def plot(self) -> Figure:
         """The score at each step, with the baseline, and the alarm."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 

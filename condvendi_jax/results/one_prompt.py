@@ -5,16 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result, plain
+from condvendi_jax.base.result import Figure, Result, plain
 from condvendi_jax.statistics.asked_once import Bins, Mean
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 State = Literal["known", "at most", "cannot be told"]
 _TWO_SIDED = 1.96  # Standard errors in half of a 95% interval.

@@ -2,15 +2,12 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from condvendi_jax.base.result import Result
+from condvendi_jax.base.result import Figure, Result
 from condvendi_jax.base.tables import Table, rough, span
 from condvendi_jax.results.evaluation import score_name
 from condvendi_jax.statistics.power import Spread
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _UNKNOWN = 3  # Times the number of prompts: where more may be needed, the pilot is too small.
 _SHOWN = (2, 3, 5, 10, 20)  # Numbers of answers, beside the best.
@@ -97,7 +94,7 @@ class StudyPlan(Result):
         """A line for each number of answers."""
         return [size._asdict() for size in self.sizes]
 
-    def plot(self) -> "Figure":
+    def plot(self) -> Figure:
         """The power against the number of prompts, with what the pilot leaves open."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 

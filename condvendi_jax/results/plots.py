@@ -1,10 +1,8 @@
 """Results as figures: as wide as a column of a paper, with the finding as title."""
 
-import io
 import math
 import re
 import textwrap
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
+from condvendi_jax.base.result import encoded
 from condvendi_jax.base.tables import LISTED, OPEN, capitalized, shortened, span
 from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
@@ -36,13 +35,9 @@ _FEW, _MANY = (1,), (1, 2, 5)
 class Picture(Figure):
     """A figure of Matplotlib that a notebook shows also without `%matplotlib inline`."""
 
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        stream = io.BytesIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph", UserWarning)  # Names in any script.
-            self.savefig(stream, format="png", dpi=2 * _DOTS)  # Screens: two dots to a pixel.
+    def _repr_png_(self) -> tuple[str, dict[str, int]]:
         width, height = (int(_DOTS * inches) for inches in self.get_size_inches())
-        return stream.getvalue(), {"width": width, "height": height}
+        return encoded(self, "png", 2 * _DOTS), {"width": width, "height": height}
 
 
 def started(title: str, caption: str = "", *, height: float = 2.3) -> tuple[Picture, Any]:

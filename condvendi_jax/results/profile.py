@@ -4,19 +4,16 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from condvendi_jax.base import tables
-from condvendi_jax.base.result import Result, plain
+from condvendi_jax.base.result import Figure, Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.results.evaluation import ErrorsBy, plain_order, score_name
 from condvendi_jax.statistics.reasons import Reason
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Over = Literal["outputs", "prompts", "both"]
 # Bands from fewer groups, of unequal size and skewed, covered in 91% of draws (docs/bandwidths.md).
@@ -169,7 +166,7 @@ class Profile(Result):
                     lines.append(start | dict(zip(columns, cells, strict=True)))
         return lines
 
-    def plot(self, score: str | None = None) -> "Figure":
+    def plot(self, score: str | None = None) -> Figure:
         """A score with its bands, `main` where None; grey where all models are at a limit.
 
         Where prompts have several answers, it is how many of these differ.

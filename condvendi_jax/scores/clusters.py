@@ -207,8 +207,10 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
         direction = vector[kind] * within
         direction *= np.sign(direction[np.argmax(np.abs(direction))])
         gram = gram_x.scaled(jnp.asarray(direction, gram_x.dtype))
-        vendi = math.exp(computation.entropy_of(gram, von_neumann, method))
-        rke = 1 / float(_squared_norm(gram))
+        grams = {"outputs": gram}
+        suited = method.suited_to(grams, methods.OUTPUTS)
+        (computed,) = suited.entropies(grams, (von_neumann,), methods.OUTPUTS)
+        vendi, rke = math.exp(computed.values.outputs), 1 / float(_squared_norm(gram))
         modes.append(PromptMode(float(share), direction, vendi, rke))
     return modes
 

@@ -4,8 +4,6 @@ The spectrum of such a Gram is the union of those of its blocks, and so are eige
 deletions: the cost is linear in the number of blocks, and no n x n array is needed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import operator
@@ -49,7 +47,7 @@ class Blocks(TiledGram):
         """The side of the largest matrix whose eigenvalues are needed."""
         return 1 if self.varying is None else int(np.bincount(self.kinds).max())
 
-    def scaled(self, weights: Any) -> WeightedBlocks:
+    def scaled(self, weights: Any) -> "WeightedBlocks":
         return WeightedBlocks(self, math.sqrt(self.n) * weights)
 
     def eigenvalues(self, shares: np.ndarray | None = None) -> Any:

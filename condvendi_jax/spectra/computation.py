@@ -11,10 +11,8 @@ import numpy as np
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Decomposition, Entropy, PerScore
-from condvendi_jax.grams import Operator, to_host
-from condvendi_jax.spectra import estimators, methods, order_two
-from condvendi_jax.spectra.exact import Exact, all_dual
-from condvendi_jax.spectra.measures import SpectralMeasure
+from condvendi_jax.grams import to_host
+from condvendi_jax.spectra import estimators, exact, measures, methods, order_two
 from condvendi_jax.spectra.methods import ALL_TERMS, OUTPUTS, Grams, Method, Terms, check_method
 from condvendi_jax.spectra.order_two import FROBENIUS, Sloped
 from condvendi_jax.spectra.pair_sums import Leaving
@@ -47,10 +45,10 @@ class Auto(Method):
         gram = grams["outputs"]
         # A tracer of jit, where nothing can adapt, looks like one of a derivative.
         quick = gram.n <= _EXACT_UP_TO or not checks.is_concrete(grams)
-        if self.key is None or all_dual(grams, terms):
-            return Exact().suited_to(grams, terms)
+        if self.key is None or exact.all_dual(grams, terms):
+            return exact.Exact().suited_to(grams, terms)
         if quick and memory.fits(gram.n, gram.dtype):
-            return Exact()
+            return exact.Exact()
         key = self.key() if callable(self.key) else self.key
         if memory.fits(gram.n, gram.dtype, share=gram.stored_share):
             return Stored(key, rtol=self.rtol)
@@ -59,7 +57,7 @@ class Auto(Method):
 
 AUTO = Auto()
 """The default method."""
-BY_NAME: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Stored, MatrixFree)}
+BY_NAME: dict[str, type[Method]] = {m.name: m for m in (Auto, exact.Exact, Stored, MatrixFree)}
 """The methods by the names that the command line uses."""
 
 
@@ -119,9 +117,9 @@ def decomposition(
         by_term = dict.fromkeys(ALL_TERMS, 0.0)
         for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
             if measure is not None:
-                if not isinstance(measure, SpectralMeasure):
+                if not isinstance(measure, measures.SpectralMeasure):
                     wide = np.asarray(measure, np.float64)
-                    measure = SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
+                    measure = measures.SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
                 relative = eps * sum(kernel_rounding[k] for k in methods.FACTORS_OF[name])
                 by_term[name] = measure.rounding(entropy, relative)
         x, t, joint = by_term.values()
@@ -157,14 +155,6 @@ def compute_sloped(
     else:
         sloped = order_two.slopes(points, leaving)
     return sloped._replace(decomposition=decomposition(points, entropy, sloped.computed))
-
-
-def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
-    """An entropy in nats of an operator of unit trace of K / n, which need not be of points."""
-    grams = {"outputs": gram}
-    suited = check_method(method).suited_to(grams, OUTPUTS)
-    (computed,) = suited.entropies(grams, (entropy,), OUTPUTS)
-    return float(computed.values.outputs)
 
 
 def check(points: Pairs, method: Method) -> None:

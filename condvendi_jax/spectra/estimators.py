@@ -18,12 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.base import checks
-from condvendi_jax.base.devices import compiled_elsewhere
+from condvendi_jax.base import checks, devices
 from condvendi_jax.entropies import Entropy, eigenvalues
 from condvendi_jax.grams.operators import Operator, together
 from condvendi_jax.spectra import blocks, krylov
-from condvendi_jax.spectra.blocks import IN_BLOCKS
 from condvendi_jax.spectra.measures import Function, Rule, SpectralMeasure, fitted
 from condvendi_jax.spectra.pair_sums import to_float64
 
@@ -75,7 +73,7 @@ class Samplers:
 
     def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
         start_key, self._probe_key = jax.random.split(key)
-        whole = [gram for gram in grams if not isinstance(gram, IN_BLOCKS)]
+        whole = [gram for gram in grams if not isinstance(gram, blocks.IN_BLOCKS)]
         norms = iter(_squared_norms(together(whole)) if whole else ())
         self.members = [
             Sampler(gram, float(next(norms)) if gram in whole else 0, budget=budget)
@@ -255,7 +253,7 @@ class Sampler:
         if self.complete:
             if self._eigenvalues.size == 1:
                 return np.zeros((1, n))
-            if isinstance(self.gram, IN_BLOCKS):
+            if isinstance(self.gram, blocks.IN_BLOCKS):
                 rows = blocks.slopes(self.gram.spectra(shares), entropy, n)[1]
                 return centred(rows.astype(float)[None], shares)
             return centred(to_float64(_diagonal(self.gram, entropy))[None] / weights, shares)
@@ -315,4 +313,4 @@ def _diagonal(gram: Operator, entropy: Entropy) -> jax.Array:
 _squared_norms = jax.jit(lambda together: together.squared_frobenius_norms())
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
-all_eigenvalues = compiled_elsewhere(lambda gram: gram.eigenvalues())
+all_eigenvalues = devices.compiled_elsewhere(lambda gram: gram.eigenvalues())

@@ -10,19 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax import entropies
-from condvendi_jax.base import checks, memory
-from condvendi_jax.base.devices import compiled_elsewhere, namespace, placed
+from condvendi_jax.base import checks, devices, memory
 from condvendi_jax.data.kernels import Kernel
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues
-from condvendi_jax.grams import Gram, grams_of
-from condvendi_jax.grams.operators import FeatureGram, square_roots
-from condvendi_jax.spectra import blocks, estimators
-from condvendi_jax.spectra.blocks import Blocks, Spectrum
-from condvendi_jax.spectra.measures import log
+from condvendi_jax.entropies import Computed, Entropy, PerTerm, eigenvalues, of_squared_norm
+from condvendi_jax.grams.operators import FeatureGram, Gram, grams_of, square_roots
+from condvendi_jax.spectra import blocks, estimators, measures, order_two
 from condvendi_jax.spectra.methods import Grams, Method, Terms, per_term, unweighted_grams
-from condvendi_jax.spectra.order_two import Sloped
 from condvendi_jax.spectra.pair_sums import Leaving, in_order, leaving_of
 
 # Above this n all eigenvalues take minutes: a warning says so before the work begins.
@@ -58,13 +52,13 @@ class Exact(Method):
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             spectra = [estimators.all_eigenvalues(grams[name]) for name in terms]
             spectra = per_term(terms, jax.block_until_ready(spectra))
-        values = jax.tree.map(placed, _entropies_of(spectra, tuple(wanted)))
+        values = _entropies_of(spectra, tuple(wanted))
         eigenvalues.check_spectra(*jax.tree.leaves(values))
         return [Computed(value, None, self.name, spectra) for value in values]
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
+    ) -> order_two.Sloped:
         """The slopes, from one eigendecomposition of each Gram or of its dual matrix."""
         near = points.gathered()
         grams = unweighted_grams(near, terms)
@@ -80,8 +74,8 @@ class Exact(Method):
             # One term at a time holds the vectors of one matrix.
             parts = [_term(grams[name], near.shares, leaving, entropy) for name in terms]
         values, rows, lost, spectra = (per_term(terms, part) for part in zip(*parts, strict=True))
-        computed = Computed(jax.tree.map(placed, values), None, self.name, spectra)
-        return Sloped(computed, rows, None if leaving is None else lost)
+        computed = Computed(jax.tree.map(devices.placed, values), None, self.name, spectra)
+        return order_two.Sloped(computed, rows, None if leaving is None else lost)
 
 
 def all_dual(grams: Grams, terms: Terms) -> bool:
@@ -101,12 +95,12 @@ def warn_of_long_work(grams: Grams, terms: Terms) -> None:
         )
 
 
-@functools.partial(compiled_elsewhere, static_argnums=1)
+@functools.partial(devices.compiled_elsewhere, static_argnums=1, of_jax=True)
 def _entropies_of(spectra: PerTerm, wanted: tuple[Entropy, ...]) -> list[PerTerm]:
     return [jax.tree.map(entropy.of_spectrum, spectra) for entropy in wanted]
 
 
-@compiled_elsewhere
+@devices.compiled_elsewhere
 def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
     """The eigenvalues above zero, `[r]`, and the projections `[n, r]` of the rows."""
     roots = square_roots(weights)
@@ -116,7 +110,7 @@ def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
         return values, eigenvalues.matmul(gram.features, vectors)
     operator = gram.dense().matrix * roots[:, None] * roots[None, :]
     values, vectors = eigenvalues.decomposed(operator)
-    xp, positive = namespace(weights), weights > 0  # Zero for rows of weight zero.
+    xp, positive = devices.namespace(weights), weights > 0  # Zero for rows of weight zero.
     inverse = xp.where(positive, 1 / xp.where(positive, roots, 1), 0)
     return values, vectors * square_roots(values)[None, :] * inverse[:, None]
 
@@ -125,12 +119,12 @@ def _term(
     gram: Gram, shares: np.ndarray, leaving: Sequence[Leaving] | None, entropy: Entropy
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
     """The entropy of a term, the influences of rows, the losses of groups, and eigenvalues."""
-    if isinstance(gram, Blocks):
+    if isinstance(gram, blocks.Blocks):
         parts = gram.spectra(shares)
     else:
         values, projections = map(np.asarray, _decomposed(gram, np.asarray(shares, gram.dtype)))
         every = np.arange(shares.size)[None]
-        parts = [Spectrum(every, shares[None], values[None], projections[None])]
+        parts = [blocks.Spectrum(every, shares[None], values[None], projections[None])]
     value, rows, padded = blocks.slopes(parts, entropy, shares.size)
     influences = estimators.centred(rows.astype(np.float64)[None], shares)
     lost = [_deletions(value, parts, part, shares.size) for part in leaving or ()]
@@ -201,13 +195,13 @@ def _compute_apart(
     squares = jnp.square(matrix)
     sums = jnp.stack([eigenvalues.matmul(k, weights) for k in (squares, jnp.square(squares))])
     if not entropy.needs_spectrum:
-        return entropies.of_squared_norm(jnp.sum(weights * sums[0])), sums
+        return of_squared_norm(jnp.sum(weights * sums[0])), sums
     values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
     return entropy.of_spectrum(values), sums
 
 
 def _deletions(
-    value: np.ndarray, parts: Sequence[Spectrum], leaving: Leaving, n: int
+    value: np.ndarray, parts: Sequence[blocks.Spectrum], leaving: Leaving, n: int
 ) -> np.ndarray:
     """The loss of the entropy of order 1 without each group, per weight, relative to the rest."""
     weights = np.sum(leaving.weights, axis=1, dtype=float)
@@ -225,7 +219,7 @@ def _deletions(
         of_cells, cells = block[rows[first]], cells.reshape(-1)
         # A block that leaves takes all of its eigenvalues.
         taken, held = np.bincount(cells, lost), part.weights.sum(axis=1)[of_cells]
-        entropies_of_blocks = np.sum(part.values * log(part.values), axis=1, dtype=float)
+        entropies_of_blocks = np.sum(part.values * measures.log(part.values), axis=1, dtype=float)
         change = entropies_of_blocks[of_cells] - taken
         some = np.flatnonzero((taken < (1 - _WHOLE) * held)[cells])
         if some.size:
@@ -241,7 +235,7 @@ def _deletions(
 
 
 def _changes(
-    part: Spectrum, of_groups: np.ndarray, places: np.ndarray, weights: np.ndarray
+    part: blocks.Spectrum, of_groups: np.ndarray, places: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """The changes of tr A log A, less the weight that leaves, without groups of rows of blocks.
 
@@ -257,7 +251,7 @@ def _changes(
     s = np.exp(np.arange(-24, 18 if single else 25, 1.25 if single else 1))
     # Zero eigenvalues have no part: the rows lie in what the others span.
     columns = 1 / (np.maximum(part.values, 0)[:, :, None] + s)
-    columns = np.concatenate([columns, log(part.values)[:, :, None]], axis=2).astype(dtype)
+    columns = np.concatenate([columns, measures.log(part.values)[:, :, None]], axis=2).astype(dtype)
     largest = 1 - np.finfo(dtype).epsneg
     (count, m), rank = places.shape, columns.shape[1]
     roots, changes = np.sqrt(weights).astype(dtype), np.zeros(count)

@@ -4,18 +4,15 @@ All work is products. Without Householder factorisations, XLA turns each inner p
 that are sharded by rows into an all-reduce, and this module needs no code for devices.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-if TYPE_CHECKING:
-    from condvendi_jax.grams.operators import Together
+from condvendi_jax.grams.operators import Together
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)

@@ -5,14 +5,12 @@ eigenvalues, tridiagonal matrices of the probes for the rest, and exact moments.
 order and truncation is a function of them. All of it is small, float64, and on the host.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -86,17 +84,17 @@ class Estimate:
     def interval(self) -> tuple[float, float]:
         return self.value - self.half_width, self.value + self.half_width
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(*map(operator.add, vars(self).values(), vars(other).values()))
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
 
-    def __sub__(self, other: Estimate) -> Estimate:
+    def __sub__(self, other: Self) -> Self:
         """The difference, paired by probe: noise that both share cancels."""
         return self + dataclasses.replace(other, per_probe=-other.per_probe)
 
-    def through(self, value: float, slope: float) -> Estimate:
+    def through(self, value: float, slope: float) -> Self:
         """The estimate of a function with this value and slope at the estimate, to first order."""
         errors = (abs(slope) * error for error in (self.gap, self.coupling, self.rounding))
-        return Estimate(value + slope * (self.per_probe - self.value), *errors)
+        return type(self)(value + slope * (self.per_probe - self.value), *errors)
 
 
 class Rule(NamedTuple):
@@ -132,18 +130,16 @@ class SpectralMeasure:
     squares: np.ndarray
     moments: np.ndarray
     moment_errors: np.ndarray
-    projected: tuple[np.ndarray, np.ndarray]
     squared_norm: float
     largest: float
-    largest_error: float
     eps: float
     n: int
-    products: int
+    projected: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
+    largest_error: float = 0.0
+    products: int = 0
 
     @classmethod
-    def of_eigenvalues(
-        cls, values: np.ndarray, *, n: int, eps: float, probes: int = 2
-    ) -> SpectralMeasure:
+    def of_eigenvalues(cls, values: np.ndarray, *, n: int, eps: float, probes: int = 2) -> Self:
         """The exact measure of n eigenvalues whose positive ones are among `values`."""
         values = np.sort(values[values > 0])[::-1]
         rest, zeros = float(n - values.size), np.zeros((probes, 1))
@@ -155,16 +151,13 @@ class SpectralMeasure:
             squares=np.full(probes, rest),
             moments=np.array([rest, 0.0, 0.0]),
             moment_errors=np.zeros(3),
-            projected=(np.zeros(0), np.zeros(0)),
             squared_norm=float(np.sum(values**2)),
             largest=float(values[0]),
-            largest_error=0.0,
             eps=eps,
             n=n,
-            products=0,
         )
 
-    def at_half_depth(self) -> SpectralMeasure:
+    def at_half_depth(self) -> Self:
         """The measure after half of the Lanczos steps."""
         depth = max(self.alpha.shape[1] // 2, 1)
         return dataclasses.replace(self, alpha=self.alpha[:, :depth], beta=self.beta[:, :depth])

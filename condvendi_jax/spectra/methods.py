@@ -4,16 +4,13 @@ Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact a
 entropies need a spectrum of Gram matrices: all eigenvalues, or estimates with an interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, PerTerm
 from condvendi_jax.grams import Gram, Operator, grams_of
-from condvendi_jax.spectra.blocks import blocks_of
-from condvendi_jax.spectra.order_two import Sloped
+from condvendi_jax.spectra import blocks, order_two
 from condvendi_jax.spectra.pair_sums import Leaving, factor
 
 #: Names of fields of `PerTerm`: the terms H(X), H(T) and H(X, T) that are computed.
@@ -33,7 +30,7 @@ class Method:
     #: The name that a result shows.
     name: ClassVar[str]
 
-    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+    def suited_to(self, grams: Grams, terms: Terms) -> "Method":
         """The method that will run on these Grams; ValueError where there is not enough memory."""
         return self
 
@@ -43,11 +40,11 @@ class Method:
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
+    ) -> order_two.Sloped:
         """`compute_sloped` of the given terms, by a method that `suited` returns."""
         raise NotImplementedError  # Of `Auto`, which never runs itself.
 
-    def suited(self, points: Pairs, terms: Terms) -> Method:
+    def suited(self, points: Pairs, terms: Terms) -> "Method":
         """The method that will run on these points; raises where it cannot, computes nothing."""
         return self.suited_to(unweighted_grams(points, stores=False), terms)
 
@@ -77,7 +74,7 @@ def unweighted_grams(
 
     No matrix is computed if not `stores`, or for what is not among the `terms`.
     """
-    grams: dict[str, Any] = dict(blocks_of(points))
+    grams: dict[str, Any] = dict(blocks.blocks_of(points))
     how = () if stores and not ("joint" in grams and "outputs" not in terms) else (0,)
     if not grams:
         grams = dict(zip(ALL_TERMS, grams_of(points, *how), strict=False))

@@ -14,27 +14,21 @@ are equal. The papers' scores have it, so that they grow with n. The unbiased on
 `PairMeans` has both, and the norms of any other design of prompts and answers (docs/proofs.md).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax import entropies
-from condvendi_jax.base import checks, programs
-from condvendi_jax.base.devices import compiled_elsewhere, placed
+from condvendi_jax.base import checks, devices, programs
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Decomposition, PerTerm
-from condvendi_jax.entropies.eigenvalues import matmul
-from condvendi_jax.grams import grams_of
+from condvendi_jax.entropies import Computed, Decomposition, PerTerm, eigenvalues, of_squared_norm
 from condvendi_jax.grams import sums as pairwise
-from condvendi_jax.grams.operators import OfPoints
+from condvendi_jax.grams.operators import OfPoints, grams_of
 from condvendi_jax.spectra import pair_sums as over_pairs
 from condvendi_jax.spectra.pair_sums import Leaving, PairSums, by_rows, factor, in_order, weight_of
 
@@ -50,22 +44,20 @@ def frobenius(points: Pairs, terms: tuple[str, ...], *, unbiased: bool = False) 
         return entropies_of(Answers.of(points).norms())
     kinds = over_pairs.compared_rows(points)
     near = over_pairs.in_numpy(points)
-    if kinds is None:
-        if near is None:
-            values = entropies_of(_squared_norms(points, checks.is_concrete(points)))
-        else:
-            values = entropies_of(_norms_of_sums(near, over_pairs.all_row_sums(points)))
-        return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
-    norms, wanted = {}, zip(PerTerm._fields, over_pairs.TERMS, strict=True)
-    for name, factors in ((name, factors) for name, factors in wanted if name in terms):
-        if factors == (0,) and kinds[0] is None and near is None:
-            norms[name] = np.asarray(_squared_norms(factor(points, 0), True), points.dtype)[0]
-        else:
-            norms[name] = _norms_of_sums(
-                points, over_pairs.sums_of_term(points, kinds, factors, over_pairs.once)
-            )
-    computed = entropies_of(np.array([*norms.values()]))
-    return PerTerm(**dict.fromkeys(PerTerm._fields) | dict(zip(norms, computed, strict=False)))
+    if kinds is not None:
+        norms = np.full(2 * len(kinds) - 1, math.nan, points.dtype)
+        for k in (PerTerm._fields.index(name) for name in terms):
+            if k == 0 and kinds[0] is None and near is None:
+                norms[k] = _squared_norms(factor(points, 0), True)[0]
+            else:
+                given = kinds, over_pairs.TERMS[k], over_pairs.once
+                norms[k] = _norms_of_sums(points, over_pairs.sums_of_term(points, *given))
+    elif near is None:
+        norms = _squared_norms(points, checks.is_concrete(points))
+    else:
+        norms = _norms_of_sums(near, over_pairs.all_row_sums(points))
+    values = entropies_of(norms)
+    return PerTerm(*(getattr(values, t) if t in terms else None for t in PerTerm._fields))
 
 
 @functools.partial(programs.compiled, static_argnums=1)
@@ -84,15 +76,11 @@ def _norms_of_sums(points: Pairs, sums: np.ndarray) -> np.ndarray:
     return ((sums + points.shares) @ points.shares).astype(points.dtype)
 
 
+@functools.partial(devices.compiled_elsewhere, of_jax=True)
 def entropies_of(norms: Any) -> PerTerm:
     """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
-    return jax.tree.map(placed, _entropies_of(norms))
-
-
-@compiled_elsewhere
-def _entropies_of(norms: Any) -> PerTerm:
     missing = (None,) * (3 - norms.shape[0])
-    return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
+    return PerTerm(*map(of_squared_norm, norms), *missing)
 
 
 # Means over pairs of different rows
@@ -139,13 +127,13 @@ class Answers(NamedTuple):
         return float(np.sum(np.square(np.bincount(self.kind, self.points.shares))))
 
     @classmethod
-    def apart(cls, pairs: Pairs) -> Answers:
+    def apart(cls, pairs: Pairs) -> Self:
         """All rows of pairs, as if no prompt repeated."""
         copies = np.ones(pairs.n, int) if pairs.copies is None else np.maximum(pairs.copies, 1)
         return cls(pairs, np.arange(pairs.n), copies, None, 0)
 
     @classmethod
-    def of(cls, pairs: Pairs) -> Answers:
+    def of(cls, pairs: Pairs) -> Self:
         """The answers of pairs that count.
 
         Prompts repeat where at least half of the rows answer a prompt of several answers or, if
@@ -217,7 +205,7 @@ def _norms(points: Pairs, copies: jax.Array, groups: Sequence[Leaving]) -> jax.A
         every = jnp.square(jnp.sum(weights, axis=1))
         times = every / (every - jnp.sum(paired, axis=1))
         inside = over_pairs.by_group(points, group._replace(weights=weights), over_pairs.sum_pairs)
-        total += matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
+        total += eigenvalues.matmul(inside, times - 1) + jnp.sum(times * jnp.sum(copied, axis=1))
     return total
 
 

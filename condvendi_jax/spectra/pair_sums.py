@@ -1,25 +1,20 @@
 """Sums of squared kernels over pairs of different rows: of all, of blocks, and inside groups."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from condvendi_jax.base import checks, programs
-from condvendi_jax.base.devices import on_host
+from condvendi_jax.base import checks, devices, programs
 from condvendi_jax.data.kernels import WithinPrompts, takes_stacks
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies.eigenvalues import matmul
-from condvendi_jax.grams import grams_of, to_host
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.fold import Tiles
-from condvendi_jax.grams.operators import factor_of
+from condvendi_jax.grams.operators import factor_of, grams_of
 
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
 # Rows of which NumPy needs less time than a compiled program, in blocks that stay in the cache.
@@ -130,7 +125,7 @@ def cut(tree: Any, start: int, size: int) -> Any:
 def in_numpy(points: Pairs, most: int = 0) -> Pairs | None:
     """The points for NumPy, if it is the faster: few rows on the host, under kernels of ours."""
     few = points.layout is None and (most or points.n) <= _IN_NUMPY
-    return on_host(points) if few and all(map(takes_stacks, points.kernels)) else None
+    return devices.on_host(points) if few and all(map(takes_stacks, points.kernels)) else None
 
 
 def _squares(kernels: Sequence[Any], parts: Sequence[tuple[Any, Any]]) -> list[np.ndarray]:
@@ -165,7 +160,8 @@ def compared_rows(points: Pairs) -> list[np.ndarray | None] | None:
         return None
     if len(blocks) == 2 and not any(kernel.compares_equality for kernel in points.kernels):
         return None
-    rows = (to_host(a)[:, :1] if w else a for a, w in zip(points.arrays, within, strict=True))
+    both = zip(points.arrays, within, strict=True)
+    rows = (devices.to_host(array)[:, :1] if first else array for array, first in both)
     return [_labels(array) if apart else None for array, apart in zip(rows, blocks, strict=True)]
 
 
@@ -225,7 +221,7 @@ def sums_inside(points: Pairs, leaving: Leaving, compute: Compute = once) -> np.
 
 def _labels(array: Any) -> np.ndarray:
     """The number of the label of each row, `[n]`."""
-    rows = to_host(array)
+    rows = devices.to_host(array)
     axis = None if rows.shape[1] == 1 else 0
     return np.unique(rows, axis=axis, return_inverse=True)[1].reshape(-1)
 
@@ -265,7 +261,7 @@ def by_group(points: Pairs, groups: Leaving, function: Callable[[Pairs], jax.Arr
         return function(Pairs.trusted(arrays, points.kernels, n=group[0].size, weights=group[1]))
 
     at_once = max(1, _AT_ONCE // sets[0].shape[1] ** 2)
-    return jnp.swapaxes(lax.map(compute, sets, batch_size=at_once), 0, 1)
+    return jnp.swapaxes(jax.lax.map(compute, sets, batch_size=at_once), 0, 1)
 
 
 def _sum_rows(points: Pairs) -> jax.Array:
@@ -293,7 +289,7 @@ class PairSums(NamedTuple):
     inside: Sequence[np.ndarray]  # `sums_inside` these groups, `[terms, G, m]` each.
 
     @classmethod
-    def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> PairSums:
+    def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> Self:
         """The sums of points."""
         inside = [sums_inside(points, part) for part in leaving]
         return cls(row_sums(points), leaving, inside)
@@ -301,7 +297,7 @@ class PairSums(NamedTuple):
 
 def to_float64(array: jax.Array) -> np.ndarray:
     """An array in float64 on the host of every process."""
-    return np.asarray(to_host(array), np.float64)
+    return np.asarray(devices.to_host(array), np.float64)
 
 
 def by_rows(leaving: Sequence[Leaving], inside: Sequence[np.ndarray], n: int) -> np.ndarray:

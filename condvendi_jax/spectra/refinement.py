@@ -9,17 +9,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from condvendi_jax.base import checks, memory
-from condvendi_jax.base.devices import placed
+from condvendi_jax.base import checks, devices, memory
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Computed, Entropy, log_scores, von_neumann
-from condvendi_jax.grams import Gram, Operator
-from condvendi_jax.grams.operators import Dense
-from condvendi_jax.spectra.blocks import IN_BLOCKS
+from condvendi_jax.grams.operators import Dense, Gram, Operator
+from condvendi_jax.spectra import blocks, order_two
 from condvendi_jax.spectra.estimators import DEFAULT_RTOL, MAX_STEPS, Budget, Sampler, Samplers
 from condvendi_jax.spectra.measures import Estimate, SpectralMeasure
 from condvendi_jax.spectra.methods import Grams, Method, Terms, grams_of_terms, per_term
-from condvendi_jax.spectra.order_two import Sloped
 from condvendi_jax.spectra.pair_sums import Leaving
 
 _MAX_PROBES = 256
@@ -30,6 +27,9 @@ _TRIED = 4  # Numbers of steps that a plan considers, each twice the one before.
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
 
+#: One entropy of all Grams, for several entropies; and what makes quantities in nats of a row.
+Estimates = list[list[Estimate]]
+Combine = Callable[[list[Estimate]], Iterable[Estimate]]
 _store = jax.jit(lambda gram: gram.store())
 
 
@@ -77,12 +77,12 @@ def spectral_measure(
 def refine(
     grams: Sequence[Operator],
     entropies: Sequence[Entropy],
-    combine: Callable[[list[Estimate]], Iterable[Estimate]],
+    combine: Combine,
     *,
     key: jax.Array,
     rtol: float | None = None,
     budget: Budget | None = None,
-) -> tuple[list[Sampler], list[list[Estimate]]]:
+) -> tuple[list[Sampler], Estimates]:
     """Samplers of several Grams, and `[entropies][grams]` estimates that are precise enough.
 
     Each Gram gets the same probes. `combine` turns one entropy of all Grams into the quantities, in
@@ -125,11 +125,7 @@ def refine(
 
 
 def _plan(
-    samplers: Sequence[Sampler],
-    rows: list[list[Estimate]],
-    shallow: list[list[Estimate]],
-    combine: Callable[[list[Estimate]], Iterable[Estimate]],
-    rtol: float,
+    samplers: Sequence[Sampler], rows: Estimates, shallow: Estimates, combine: Combine, rtol: float
 ) -> tuple[int, int, int] | None:
     """The fewest products, with steps and probes, predicted to do; None at the limits.
 
@@ -188,12 +184,12 @@ class Estimating(Method):
 
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
+    ) -> order_two.Sloped:
         """The slopes, from the probes of the estimate: no further product with A."""
         grams = grams_of_terms(points, terms)
         samplers, (computed,) = self._estimated(grams, (entropy,), terms)
         rows = [sampler.influences(entropy, points.shares) for sampler in samplers]
-        return Sloped(computed, per_term(terms, rows))
+        return order_two.Sloped(computed, per_term(terms, rows))
 
     def _estimated(
         self, grams: Grams, wanted: Sequence[Entropy], terms: Terms
@@ -218,13 +214,14 @@ class Estimating(Method):
         """The Grams to multiply with; that of pairs is the product of the other two."""
 
         def held(gram: Operator) -> Any:
-            if isinstance(gram, IN_BLOCKS):  # All its eigenvalues take less time than products.
+            # All eigenvalues of blocks take less time than products.
+            if isinstance(gram, blocks.IN_BLOCKS):
                 return gram
-            return _store(gram) if self._stores else jax.tree.map(placed, gram)
+            return _store(gram) if self._stores else jax.tree.map(devices.placed, gram)
 
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             joint = grams.get("joint")
-            if isinstance(joint, IN_BLOCKS) or not isinstance(joint, Gram):
+            if isinstance(joint, blocks.IN_BLOCKS) or not isinstance(joint, Gram):
                 return {name: held(grams[name]) for name in terms}
             factors = {name: held(gram) for name, gram in grams.items() if name != "joint"}
             joint = factors["outputs"] * factors["prompts"]

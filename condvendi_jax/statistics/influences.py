@@ -4,12 +4,10 @@ An influence is the change of the estimate that a unit makes, scaled so that the
 over units is the standard error. A difference, its interval and its test come from two `Error`s.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,7 +16,6 @@ from condvendi_jax.statistics.reasons import Reason
 
 # Where noise is a larger part of the variance, it stays in.
 NOISE = 0.5
-_NO_VALUE = 1e-12  # Smaller similarities are rounding: one over them is infinite.
 # The width of a 95% interval of a normal variable, in standard errors.
 _WIDTH = 2 * 1.96
 _LEAST = 1e-300  # So that nothing is divided by 0.
@@ -35,7 +32,7 @@ class Error:
     reason: Reason | None = None  # Why there is no error; None where there is one.
     ends: intervals.Ends | None = None  # The interval at each level; where None, Student's.
     noise: float = 0.0  # The standard error of estimated spectra, which comes on top.
-    inverse: Error | None = None  # Of one over it, if a mean, by which differences are tested.
+    inverse: "Error | None" = None  # Of one over it, if a mean, by which differences are tested.
 
     @functools.cached_property
     def standard_error(self) -> float:
@@ -53,33 +50,33 @@ class Error:
         low, high = self.at_levels(level)
         return float(low), float(high)
 
-    def inverted(self) -> Error:
+    def inverted(self) -> Self:
         """The error of one over the estimate, whose differences are tested as those of this one."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = 1 / self.value if self.value > _NO_VALUE else math.inf
+            value = 1 / self.value if self.value > intervals.NO_PAIR else math.inf
             more: Any = {"value": value, "influences": -self.influences * value**2}
-        ends = intervals.of_inverse(self.at_levels)
+        ends = intervals.of_reciprocal(self.at_levels, intervals.NO_PAIR)
         return dataclasses.replace(self, ends=ends, inverse=self, **more)
 
-    def in_logarithms(self) -> Error:
+    def in_logarithms(self) -> "Error":
         """This error with Student's interval of the logarithm, or of what is inverted."""
         if self.inverse is not None:
             return self.inverse.in_logarithms().inverted()
         ends = intervals.ratio(self.value, self.standard_error, self.freedom)
         return dataclasses.replace(self, ends=ends)
 
-    def times(self, factor: float) -> Error:
+    def times(self, factor: float) -> Self:
         """The error of the estimate times a positive number."""
         names = ("value", "influences", "noise")
         more: Any = {name: factor * getattr(self, name) for name in names}
         more["inverse"] = self.inverse and self.inverse.times(1 / factor)
         return dataclasses.replace(self, ends=intervals.scaled(factor, self.at_levels), **more)
 
-    def with_noise(self, ends: tuple[float, ...] | None) -> Error:
+    def with_noise(self, ends: tuple[float, ...] | None) -> "Error":
         """This error and that of an estimated spectrum, whose interval at 95% has these ends."""
         return dataclasses.replace(self, noise=(ends[1] - ends[0]) / _WIDTH) if ends else self
 
-    def minus(self, other: Error, *, matched: bool) -> Error:
+    def minus(self, other: "Error", *, matched: bool) -> "Error":
         """The error of the difference; `matched` estimates have the same units.
 
         Of inverses, of the difference of what they invert, with the sign of this one. Symmetric
@@ -94,7 +91,7 @@ class Error:
         noise = math.hypot(self.noise, other.noise)
         return Error(self.value - other.value, influences, *known, ends, noise)
 
-    def over(self, other: Error, *, matched: bool, level: float) -> tuple[float, float]:
+    def over(self, other: "Error", *, matched: bool, level: float) -> tuple[float, float]:
         """The interval of the ratio, which excludes 1 where that of the difference excludes 0."""
         if self.inverse is not None and other.inverse is not None:
             return other.inverse.over(self.inverse, matched=matched, level=level)
@@ -102,14 +99,14 @@ class Error:
         low, high = intervals.quotient(*both, self.correlation(other, matched=matched))(level)
         return float(low), float(high)
 
-    def correlation(self, other: Error, *, matched: bool) -> float:
+    def correlation(self, other: "Error", *, matched: bool) -> float:
         """The correlation of two errors, 0 unless they have the same units."""
         product = self.standard_error * other.standard_error
         if not (matched and product > 0):
             return 0.0
         return min(max(self.covariance(other) / product, -1.0), 1.0)
 
-    def covariance(self, other: Error) -> float:
+    def covariance(self, other: "Error") -> float:
         """The covariance of two errors of the same units, half of a^2 + b^2 - (a - b)^2."""
         both = apart(self.influences, other.influences, matched=True)
         one, two = error_of(self.influences), error_of(other.influences)
@@ -119,11 +116,6 @@ class Error:
     def p_value(self) -> float:
         """The smallest level at which the interval excludes 0."""
         return intervals.p_value(self.at_levels)
-
-    @property
-    def p_value_above(self) -> float:
-        """The smallest level, of one side, at which the interval is above 0."""
-        return intervals.p_value(self.at_levels, sides=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,7 +157,7 @@ class TwoWayError(Error):
         labels, cells = self.labels.covariance(other.labels), self.cells.covariance(other.cells)
         return super().covariance(other) + labels - cells
 
-    def inverted(self) -> Error:
+    def inverted(self) -> Self:
         """The error of one over the estimate."""
         parts = {"labels": self.labels.inverted(), "cells": self.cells.inverted()}
         return dataclasses.replace(super().inverted(), **parts)

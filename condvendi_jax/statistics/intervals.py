@@ -20,7 +20,7 @@ _OF_A_PROMPT = 0.2  # Of a typical prompt, which a far end adds at 95%; by simul
 # Of the skewness at 95%: at an end that is near a bound, far from it, and at the far end of a mean
 # between prompts, whose variance may rise three times as steeply; by simulation.
 _NEAR, _FAR, _BETWEEN = 2.0, 1.25, 6.0
-_NO_PAIR = 1e-12  # A similarity that may be rounding.
+NO_PAIR = 1e-12  # A similarity that may be rounding: one over it is infinite.
 _ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
 _LEAST = 1e-300  # So that nothing is divided by 0.
 _BETWEEN_TWO = 24  # Levels between two of `LEVELS`.
@@ -125,7 +125,7 @@ def prompt_mean(value: float, error: float, changes: np.ndarray, shares: np.ndar
     moments = _Moments.of(value, error, changes, shares)
     nearer = moments.flipped() if value > 0.5 else moments
     ends = inside(lambda level: (nearer.near(level), nearer.far(level)), 0.0, 1.0)
-    return complement(ends) if value > 0.5 else ends
+    return shifted(1, scaled(-1, ends)) if value > 0.5 else ends
 
 
 def between_mean(value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Ends:
@@ -150,11 +150,6 @@ def between_mean(value: float, error: float, changes: np.ndarray, shares: np.nda
     return ends
 
 
-def complement(ends: Ends) -> Ends:
-    """Of one less a number."""
-    return lambda level: tuple(1 - end for end in reversed(ends(level)))
-
-
 def row_mean(value: float, error: float, freedom: float, rows: float) -> Ends:
     """The interval of a mean over all pairs of rows: Student's, of the logit; or one-sided.
 
@@ -165,7 +160,7 @@ def row_mean(value: float, error: float, freedom: float, rows: float) -> Ends:
     def unseen(level: Any, count: int) -> Any:
         return scipy.special.gammainccinv(count, np.asarray(level) / 2) / rows
 
-    if value < _NO_PAIR:
+    if value < NO_PAIR:
         return lambda level: (np.zeros_like(level, float), np.minimum(unseen(level, 2) ** 2, 1.0))
     if value > 1 - _ALL_ALIKE or error < _NO_ERROR * value:
         return inside(lambda level: (value - unseen(level, 1), value + unseen(level, 1)), 0.0, 1.0)
@@ -198,12 +193,7 @@ def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -
 
 def total(values: Sequence[float], both: Sequence[Ends], correlation: float) -> Ends:
     """Of the sum of two values (MOVER: Zou and Donner, 2008)."""
-    return difference([values[0], -values[1]], [both[0], negative(both[1])], -correlation)
-
-
-def negative(ends: Ends) -> Ends:
-    """Of a number times -1."""
-    return lambda level: tuple(-end for end in reversed(ends(level)))
+    return difference([values[0], -values[1]], [both[0], scaled(-1, both[1])], -correlation)
 
 
 def shifted(by: float, ends: Ends) -> Ends:
@@ -212,8 +202,9 @@ def shifted(by: float, ends: Ends) -> Ends:
 
 
 def scaled(factor: float, ends: Ends) -> Ends:
-    """Of a number times a factor that is not negative."""
-    return lambda level: tuple(factor * end for end in ends(level))
+    """Of a number times a factor."""
+    rising = 1 if factor >= 0 else -1
+    return lambda level: tuple(factor * end for end in ends(level)[::rising])
 
 
 def of_logarithm(ends: Ends) -> Ends:
@@ -235,11 +226,6 @@ def of_reciprocal(ends: Ends, rounding: float = 0.0) -> Ends:
             return 1 / high, np.where(low <= rounding, math.inf, 1 / low)
 
     return reciprocal
-
-
-def of_inverse(ends: Ends) -> Ends:
-    """Of one over a similarity, of which the smallest are rounding."""
-    return of_reciprocal(ends, _NO_PAIR)
 
 
 def inside(ends: Ends, least: float, most: float) -> Ends:

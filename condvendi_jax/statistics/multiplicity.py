@@ -91,9 +91,8 @@ def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.nd
 def joint_p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
     rising = np.argsort(observed)
-    largest = np.maximum.accumulate(
-        drawn.take(rising, axis=1), axis=1
-    )  # Of those that are no larger.
+    # Of those that are no larger.
+    largest = np.maximum.accumulate(drawn.take(rising, axis=1), axis=1)
     counts = [np.sum(drawn >= observed, axis=0), np.sum(largest >= observed[rising], axis=0)]
     alone, adjusted = (1 + np.array(counts)) / (len(drawn) + 1)
     adjusted[rising] = np.maximum.accumulate(adjusted[::-1])[::-1]

@@ -9,7 +9,7 @@ import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams.operators import TiledGram
 from condvendi_jax.inference import errors
-from condvendi_jax.spectra import computation, methods
+from condvendi_jax.spectra import blocks, computation
 
 _RNG = np.random.default_rng(0)
 _PROMPTS = _RNG.permutation(np.repeat(np.arange(24), _RNG.integers(1, 6, size=24)))
@@ -65,7 +65,7 @@ def _make(case, weights):
 @pytest.mark.parametrize("case", CASES)
 def test_entropies_are_those_of_whole_matrices(case, weights, x64):
     pairs, grams, shares = _make(case, weights)
-    assert "joint" in methods.blocks_of(pairs)
+    assert "joint" in blocks.blocks_of(pairs)
     for order, t in ((1, None), (0.8, None), (np.inf, None), (1, 30), (3, 7)):
         (found,) = computation.compute(pairs, [Entropy(order, t)], cv.Exact())
         expected = [weighted_entropy(gram, shares, order, t) for gram in grams]

@@ -140,6 +140,7 @@ def test_points_are_padded_with_the_first_and_vectors_with_zeros(mesh):
     np.testing.assert_array_equal(sharded[5:], np.tile(points[:1], (3, 1)))
     np.testing.assert_array_equal(placed[:5], points)
     assert not placed[5:].any()
+    np.testing.assert_array_equal(layout.place(points[:, 0]), placed[:, 0])
     for n in (3, 6):
         says = f"layout's n = 5, received shape ({n}, 2)"
         with pytest.raises(ValueError, match=re.escape(says)):

@@ -196,8 +196,8 @@ def small_minilm(**options):
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
     parameters = as_parameters(random_bert_tensors())
-    encoder = MiniLMEncoder(parameters, tokenizer, length=8, **options)
-    encoder.dimension = WIDTH
+    encoder = MiniLMEncoder(parameters, tokenizer, **options)
+    encoder.dimension, encoder.length = WIDTH, 8
     return encoder
 
 

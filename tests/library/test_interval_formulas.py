@@ -74,7 +74,7 @@ def test_means_of_unequal_shares_are_those_of_an_independent_program(seed, top, 
     found = intervals.between_mean(*moments)(level)
     np.testing.assert_allclose(found, between_ends(*moments, level), rtol=1e-7, atol=1e-12)
     one_less = 1 - moments[0], moments[1], -moments[2], moments[3]
-    mirrored = intervals.complement(intervals.prompt_mean(*one_less))(level)
+    mirrored = intervals.shifted(1, intervals.scaled(-1, intervals.prompt_mean(*one_less)))(level)
     np.testing.assert_allclose(mirrored, mean_ends(*moments, level), rtol=1e-9, atol=1e-12)
     found = intervals.between_mean(*one_less)(level)
     np.testing.assert_allclose(found, between_ends(*one_less, level), rtol=1e-7, atol=1e-12)
@@ -168,13 +168,12 @@ def test_intervals_of_one_number_by_hand():
         assert np.array(intervals.ratio(value, 1.0, 9)(0.05)).tolist() == [0, math.inf]
     ends = fixed(0.2, 0.5)
     for of, expected in (
-        (intervals.negative, (-0.5, -0.2)),
-        (intervals.complement, (0.5, 0.8)),
-        (intervals.of_inverse, (2, 5)),
+        (intervals.of_reciprocal, (2, 5)),
         (intervals.of_logarithm, (math.log(0.2), math.log(0.5))),
         (intervals.of_exponential, (math.exp(0.2), math.exp(0.5))),
         (lambda ends: intervals.shifted(3, ends), (3.2, 3.5)),
         (lambda ends: intervals.scaled(3, ends), (0.6, 1.5)),
+        (lambda ends: intervals.scaled(-3, ends), (-1.5, -0.6)),
         (lambda ends: intervals.inside(ends, 0.3, 0.4), (0.3, 0.4)),
         (lambda ends: intervals.inside(ends, 0.1, 0.6), (0.2, 0.5)),
         (intervals.open_below, (0, 0.5)),
@@ -186,9 +185,9 @@ def test_intervals_of_one_number_by_hand():
 
 
 def test_one_over_what_may_be_0_is_infinite():
-    assert intervals.of_inverse(fixed(0.99e-12, 0.5))(0.05)[1] == math.inf
-    assert intervals.of_inverse(fixed(1.01e-12, 0.5))(0.05)[1] == pytest.approx(1 / 1.01e-12)
-    assert intervals.of_inverse(fixed(0.0, 0.0))(0.05) == (math.inf, math.inf)
+    for low, high in ((0.99e-12, math.inf), (1.01e-12, pytest.approx(1 / 1.01e-12))):
+        assert intervals.of_reciprocal(fixed(low, 0.5), 1e-12)(0.05)[1] == high
+    assert intervals.of_reciprocal(fixed(0.0, 0.0))(0.05) == (math.inf, math.inf)
 
 
 def test_two_numbers_by_hand():
@@ -253,12 +252,13 @@ def random_ends(seed):
     rng = np.random.default_rng(seed)
     kind, moments = seed % 5, of_shares(seed, rng.uniform(0.1, 1), n=int(rng.integers(3, 30)))
     value, error = moments[:2]
+    less = 1 - value, error, -moments[2], moments[3]
     return value, (
         intervals.prompt_mean(*moments),
         intervals.between_mean(*moments),
         intervals.row_mean(value, error, 9, 20),
         intervals.inside(intervals.symmetric(value, error, 9), 0, 1),
-        intervals.complement(intervals.prompt_mean(1 - value, error, -moments[2], moments[3])),
+        intervals.shifted(1, intervals.scaled(-1, intervals.prompt_mean(*less))),
     )[kind]
 
 
@@ -270,7 +270,7 @@ def test_ends_are_nested_in_the_level_and_contain_the_value(seed):
     both = (value, other), (ends, of_other)
     for at, of, correlation in (
         (value, ends, 0),
-        (1 / value, intervals.of_inverse(ends), 0),
+        (1 / value, intervals.of_reciprocal(ends), 0),
         *((value - other, intervals.difference(*both, r), r) for r in (0.0, 0.6)),
         *((value + other, intervals.total(*both, r), r) for r in (0.0, -0.6)),
         *((value / other, intervals.quotient(*both, r), r) for r in (0.0, 0.6)),
