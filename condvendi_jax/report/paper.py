@@ -68,7 +68,8 @@ def latex(
         table = tabular(result.table() if alone else result.scores())
         meant = [evaluation.meaning(evaluations)] if alone else result.headline()
         told = [] if alone else [f"{r.name}: {r.in_full()}" for r in result.rankings]
-        told += [*result.profile.leads()] if not alone and result.profile else []
+        if not alone and result.profile:
+            told.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}")
         short = {item.note(): item._replace(remedy="").note() for item in result.advice}
         told += [short.get(note, note) for note in result.notes()]  # Remedies are for the author.
         said = [f"{capitalized(note).strip(' .')}." for note in told]

@@ -342,7 +342,8 @@ class Comparison(Result):
         if several:
             lines += [self.verdict(), f"{tables.capitalized(main.name)}: {main}"]
         lines += map(tables.capitalized, self.untested(saturated=False) if main.tested else ())
-        lines += filter(None, [main.equality(), main.ranks()])
+        if len(main.states) > 1:  # Else the verdict says all.
+            lines += filter(None, [main.equality(), main.ranks()])
         rated = [ranking for ranking in self.main if ranking.score == "quality" and several]
         lines += [f"{tables.capitalized(ranking.name)}: {ranking}" for ranking in rated]
         if left_out := {m: q.left_out for m, q in self.qualities.items() if q.left_out}:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Figure, Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
@@ -420,15 +422,14 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     Of repeated prompts, how many of the given answers differ, or what is known of the outputs to
     one prompt; else a score, of order 2 if there is one, unbiased unless nearly all rows differ.
     """
-    first, models, apart = next(iter(evaluations.values())), [], []
-    if known := of_one_prompt(evaluations):
-        for model, one in known.items():
-            words = "" if one.state == "known" else one.in_words()
-            models.append(Bar(model, one.value, *one.ends, words))
-        return Bars.descending(f"different {first.noun} to one prompt", models)
-    name, given = "conditional" if first.paired else "vendi", given_answers(evaluations)
+    first, given = next(iter(evaluations.values())), given_answers(evaluations)
+    name, apart = "conditional" if first.paired else "vendi", []
+    what, title, models, limit = f"different {first.noun} to one prompt", "", [], math.nan
+    for model, one in (known := of_one_prompt(evaluations)).items():
+        words = "" if one.state == "known" else one.in_words()
+        models.append(Bar(model, one.value, *one.ends, words))
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
-    for model, result in evaluations.items():
+    for model, result in () if known else evaluations.items():
         order, unbiased = result.orders[place], first.unbiased
         estimate = order.given if given and unbiased else order.estimate(name, unbiased=unbiased)
         value, (low, high) = estimate.value, estimate.ends or (math.nan, math.nan)
@@ -437,13 +438,15 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
         if (most and not given) or not math.isfinite(value):  # There may be many more.
             value, high = order.estimate(name, unbiased=False).value, math.inf
         models.append(Bar(model, value, min(low, value), high))
-    decomposition = first.orders[place].decomposition
-    title = score_name(name, decomposition.order, decomposition.truncation)
-    answers = [result.answers[1] for result in evaluations.values() if result.answers]
-    what = f"different {first.noun}" + " for similar prompts" * (first.paired and not given)
-    what += f" to a prompt, of {given}" if given else ""
-    limit = max(answers) if given and first.unbiased else math.nan
-    return Bars.descending(what, models, by=title, limit=limit, apart=apart)
+    if not known:
+        decomposition = first.orders[place].decomposition
+        title = score_name(name, decomposition.order, decomposition.truncation)
+        what = f"different {first.noun}" + " for similar prompts" * (first.paired and not given)
+        what += f" to a prompt, of {given}" if given else ""
+        if given and first.unbiased:
+            limit = max(result.answers[1] for result in evaluations.values() if result.answers)
+    models.sort(key=lambda bar: (bar.model not in apart, -np.nan_to_num(bar.value, nan=-1.0)))
+    return Bars(what, tuple(models), title, limit, apart)
 
 
 def meaning(evaluations: Mapping[str, Evaluation]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -51,17 +51,6 @@ class Bars(NamedTuple):
     by: str = ""
     limit: float = math.nan
     apart: Sequence[str] = ()
-
-    @classmethod
-    def descending(cls, what: str, models: Sequence[Bar], **more: Any) -> Self:
-        """Bars by their values, after those that are apart; before those that are not known."""
-        apart = more.get("apart", ())
-
-        def key(bar: Bar) -> float:
-            value = -math.inf if math.isnan(bar.value) else bar.value
-            return -math.inf if bar.model in apart else -value
-
-        return cls(what, tuple(sorted(models, key=key)), **more)
 
     def ranked(self, letters: Mapping[str, str]) -> Self:
         """In the order of a ranking, with its letters."""

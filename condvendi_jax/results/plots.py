@@ -1,9 +1,8 @@
 """Results as figures: as wide as a column of a paper, with the finding as title."""
 
 import math
-import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
 from condvendi_jax.base.result import encoded
-from condvendi_jax.base.tables import LISTED, OPEN, capitalized, shortened, span
+from condvendi_jax.base.tables import OPEN, capitalized, shortened, span
 from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
 from condvendi_jax.results.headline import Bars
@@ -27,7 +26,7 @@ _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _DOTS = 120  # An inch of a picture, in a notebook.
 _SHADE, _GREY = "0.9", "0.4"
 _BESIDE = ("axes fraction", "data")  # The coordinates of a text beside a panel.
-_SMALL, _LINE = 7, 0.085  # The size of texts in points, and of a line of them in a panel.
+_SMALL = 7  # The size of texts in points.
 # The ticks of a logarithmic axis of many decades, and of one at most.
 _FEW, _MANY = (1,), (1, 2, 5)
 
@@ -78,34 +77,6 @@ def _dark(colour: str) -> np.ndarray:
     return 0.7 * np.array(to_rgb(colour))
 
 
-def _name_lines(panel: Any, names: Sequence[str], scores: Sequence[float]) -> None:
-    """Names the first lines of a panel at their ends, in their colour; above six, by a legend.
-
-    Names of lines that end together are in the order of the scores.
-    """
-    lines, place = panel.lines[: len(names)], panel.transData + panel.transAxes.inverted()
-    labels = [_plain(shortened(name, 18)) for name in names]
-    if len(names) > LISTED:
-        order = np.argsort(-np.array(scores), kind="stable")
-        shown = [lines[k] for k in order], [labels[k] for k in order]
-        how: Any = {"loc": "lower left", "bbox_to_anchor": (-0.1, 1), "ncols": 2, "frameon": False}
-        panel.legend(*shown, fontsize=_SMALL, borderpad=0, **how)
-        return
-    ends = []
-    for line, label, score in zip(lines, labels, scores, strict=True):
-        known = line.get_xydata()[np.isfinite(line.get_ydata())]
-        if label and len(known):
-            height = float(np.clip(place.transform(known[-1])[1], 0, 1))
-            ends.append((round(height, 1), score, height, label, known[-1], line.get_color()))
-    least = 0.0
-    for below, (*_, height, label, end, colour) in enumerate(sorted(ends, key=lambda e: e[:2])):
-        height = min(max(height, least), 1 - _LINE * (len(ends) - 1 - below))
-        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5)}
-        how = {"textcoords": "axes fraction", "va": "center", "size": _SMALL, "arrowprops": arrow}
-        panel.annotate(label, end, (1.07, height), color=_dark(colour), **how)
-        least = height + _LINE
-
-
 def _reach(values: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
     """The ends of an axis: of the known values, and of their intervals up to twice as far."""
     known, ends = values[np.isfinite(values) & (values > 0)], ends[np.isfinite(ends)]
@@ -150,17 +121,17 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
         raise ValueError(f"score: expected one of {profile.names}, received {score!r}.")
     values, bands, saturated = profile.curves(name)
     title = f"{score_name(name, profile.order, None)} over the bandwidths of the {profile.axis}"
-    if name == profile.main and profile.pairs and profile.reason is None:
-        title = re.split(": it is|[.:] ", profile.leader())[0].removesuffix(".")
-    rows = math.ceil(len(profile.models) / 2) if len(profile.models) > LISTED else 0
-    picture, panel = started(title, _caption(profile, saturated), height=2.3 + 0.15 * rows)
+    title = profile.verdict() if name == profile.main else title
+    height = max(2.3, 0.13 * len(profile.models))
+    picture, panel = started(title, _caption(profile, saturated), height=height)
     limit = profile.answers if name == "conditional" else 1
     if limit > 1:  # One over the similarity of two draws of so many answers.
         values, bands = (1 / (1 / limit + (1 - 1 / limit) / x) for x in (values, bands))
     drawn = np.where(saturated, math.nan, values)
     for index, curve in enumerate(drawn):
         drawn_as = look(index)
-        panel.plot(widths, curve, linewidth=1.2, markersize=3, **drawn_as)
+        label = _plain(shortened(profile.models[index], 18))
+        panel.plot(widths, curve, linewidth=1.2, markersize=3, label=label, **drawn_as)
         band = np.clip(bands[index].T, values[index] / OPEN, values[index] * OPEN)
         panel.fill_between(widths, *band, alpha=0.15, linewidth=0, color=drawn_as["color"])
     panel.set_xscale("log", base=2)
@@ -187,7 +158,10 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
         profile.over == "both" and "prompts" in profile.chosen
     )
     panel.set(xlabel=f"bandwidth of the {profile.axis}{moved}", ylabel=label)
-    _name_lines(panel, profile.models, values[:, np.abs(np.log(widths / chosen)).argmin()])
+    if any(profile.models):  # As their scores are at the chosen bandwidth.
+        order = np.argsort(-values[:, np.abs(np.log(widths / chosen)).argmin()], kind="stable")
+        lines = [panel.lines[k] for k in order]
+        picture.legend(handles=lines, loc="outside right upper", fontsize=_SMALL, frameon=False)
     return picture
 
 

@@ -213,43 +213,18 @@ class Profile(Result):
         depending = (pair for pair in self.pairs if pair.score == self.main and pair.depends)
         return [f"{pair.first} - {pair.second}" for pair in depending]
 
-    def _at_chosen(self, one: str, two: str) -> PairProfile:
-        """Two models by the main score; untested everywhere if they are at the chosen bandwidth."""
-        pair = self.pair(one, two, self.main)
-        chosen = np.flatnonzero(np.isclose(self.multiples, 1)).tolist()
-        if (why := next((pair.reasons[k] for k in chosen), None)) is None:
-            return pair
-        return pair._replace(signs=0 * pair.signs, reasons=[why] * pair.signs.size)
-
-    def leader(self) -> str:
-        """The model that is never less diverse than another, or those in front, in words.
-
-        Models that are not tested at the chosen bandwidth do not lead each other.
-        """
-        names, given = self.models, " given the prompts" if len(self.names) > 1 else ""
-        pairs = {a: [self._at_chosen(a, b) for b in names if b != a] for a in names}
-        untested = [name for name in names if all(None not in p.reasons for p in pairs[name])]
-        never = [name for name in names if all((p.signs >= 0).all() for p in pairs[name])]
-        front = [name for name in never if name not in untested]
-        turning = self.turning
-        turns = f" The order depends on the bandwidth: {tables.listed(turning)}." if turning else ""
-        for leader in front:
-            wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
-            if wins.any(axis=1).all():
-                whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
-                places = where(wins.all(axis=0).tolist(), True, self.bandwidths.tolist())
-                more = f"more diverse than {whom} {places or 'at some bandwidth'}"
-                return f"{leader} leads in diversity{given}: {more}, nowhere less diverse.{turns}"
-        words = f"No model leads in diversity{given}."
-        if len(untested) == len(names):
-            reasons = {why for of_model in pairs.values() for p in of_model for why in p.reasons}
-            why = f" at the chosen bandwidth: {reasons.pop()}" if len(reasons) == 1 else ""
-            return f"No difference in diversity{given} was tested{why}.{turns}"
-        if len(never) == len(names):
-            words = f"No significant difference in diversity{given} at any tested bandwidth."
-        elif front:
-            words += f" In front: {tables.listed(front)}, nowhere less diverse."
-        return words + turns + (f" Not tested: {tables.listed(untested)}." if untested else "")
+    def verdict(self) -> str:
+        """Whether the order of models depends on the bandwidth."""
+        if not self.pairs or self.reason is not None:
+            return self.title
+        if turning := self.turning:
+            return f"The order depends on the bandwidth: {tables.listed(turning)}"
+        states = {x for pair in self.pairs if pair.score == self.main for x in pair.states}
+        if states.isdisjoint((-1, 0, 1)):
+            return "No difference was tested at any bandwidth"
+        if states.isdisjoint((-1, 1)):
+            return "No significant difference at any tested bandwidth"
+        return "The order of models does not change with the bandwidth"
 
     def table(self) -> tables.Table:
         """A row for each bandwidth: the main score of every model with its band."""
@@ -269,7 +244,7 @@ class Profile(Result):
         return tables.Table(["times", f"bandwidth of {self.axis}", *names], rows)
 
     def parts(self) -> list[str | tables.Table]:
-        """The scores along the ladder, and where one model leads."""
+        """The scores along the ladder, and where one model is more diverse than another."""
         bands = f"[low, high]: {1 - self.level:.0%} bands, each for all bandwidths at once"
         few = "; these are few, so bands may hold in 90% only" if self.groups < _FEW else ""
         notes = [f"{bands}, {ErrorsBy('influences', self.groups, self.units)}{few}"]
@@ -280,7 +255,7 @@ class Profile(Result):
             scores = " and ".join(score_name(n, self.order, None) for n in ("vendi", "information"))
             notes.append(f"{scores} are those of {self.sampled:,} prompts, drawn at random")
         told = [*self.leads(), ""] if self.pairs else []
-        first = [self.leader(), ""] if self.pairs and self.reason is None else []
+        first = [f"{self.verdict()}.", ""] if self.pairs and self.reason is None else []
         return [*first, self.title, self.table(), "", *told, *notes]
 
 

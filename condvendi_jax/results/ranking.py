@@ -220,6 +220,13 @@ class Ranking(Result):
         states = {two: p if math.isnan(p) else p <= self.level for two, p in adjusted.items()}
         return [order_in_words(list(self.values), states)]
 
+    @property
+    def states(self) -> set[str]:
+        """Whether pairs of models are told 'apart', are 'equal' within the margin, or neither."""
+        tests = ((d.adjusted, d.equal_p_value) for d in self.differences)
+        told = {(apart <= self.level, equal <= self.level) for apart, equal in tests}
+        return {"apart" if apart else "equal" if equal else "neither" for apart, equal in told}
+
     def equality(self) -> str:
         """Which models are equal within the margin, which are not told apart, and what would be."""
         if not self.tested or not self.differences:
@@ -228,11 +235,16 @@ class Ranking(Result):
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
         kinds = {self.equal: within, f"neither different nor {self.equal}": alike}
         lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
-        if ratios := [d.detectable for d in self.differences if math.isfinite(d.detectable)]:
-            least, *most = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
-            pairs = f" (for some pairs, below {most[0]})" if most else ""
-            lines.append(f"this sample would miss differences below {least}{pairs}")
-        return tables.capitalized("; ".join(lines))
+        return tables.capitalized("; ".join(filter(None, [*lines, self._missed])))
+
+    @property
+    def _missed(self) -> str:
+        ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
+        if not ratios:
+            return ""
+        least, *most = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
+        pairs = f" (for some pairs, below {most[0]})" if most else ""
+        return f"this sample would miss differences below {least}{pairs}"
 
     def ranks(self) -> str:
         """The ranks that four models or more may have, and the interval of the first."""
@@ -255,17 +267,15 @@ class Ranking(Result):
         if not self.tested or not self.differences:
             reasons = tables.listed([*self.reasons]) or "nothing was tested"
             return f"These data cannot tell the models apart: {reasons}."
-        if any(d.adjusted <= self.level for d in self.differences):
+        if "apart" in self.states:
             rest = [name for name in self.values if name not in self.best]
             words = f"{tables.listed(self.best)} lead, and cannot be told apart"
             if len(self.best) == 1:
                 words = f"{self.best[0]} leads: it is more diverse than {tables.listed(rest)}"
-        elif all(d.equal_p_value <= self.level for d in self.differences):
+        elif self.states == {"equal"}:
             words = f"The models are {self.equal}"
         else:
-            ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
-            missed = percent(max(ratios, default=math.inf))
-            words = f"No difference is shown: this sample would miss differences below {missed}"
+            words = ": ".join(filter(None, ["No difference is shown", self._missed]))
         pairs = turning and f" The order changes with the bandwidth ({tables.listed(turning)})."
         return f"{words}.{pairs or ''}"
 
