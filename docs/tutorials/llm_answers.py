@@ -15,7 +15,6 @@
 # `read_records` reads [many formats](../command_line.md#records-of-language-models).
 
 # %%
-# %matplotlib inline
 import json
 import pathlib
 import tempfile
