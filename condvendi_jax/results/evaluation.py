@@ -445,7 +445,8 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
         what += f" to a prompt, of {given}" if given else ""
         if given and first.unbiased:
             limit = max(result.answers[1] for result in evaluations.values() if result.answers)
-    models.sort(key=lambda bar: (bar.model not in apart, -np.nan_to_num(bar.value, nan=-1.0)))
+    values = {bar.model: math.inf if bar.model in apart else bar.value for bar in models}
+    models.sort(key=lambda bar: -np.nan_to_num(values[bar.model], nan=-1.0, posinf=math.inf))
     return Bars(what, tuple(models), title, limit, apart)
 
 
