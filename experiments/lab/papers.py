@@ -53,8 +53,9 @@ def lines() -> list[str]:
         came = ": ".join(filter(None, (group["outcome"], group.get("why"))))
         rows[f"{group['shows']}|{here}|{came}|"].append(group)
     total, left = count.total(), count["not tried"]
-    head = f"Of {total} figures and tables of the four papers, {total - left} have a study. What "
-    head += f"they show comes out for {count['yes']}, in part for {count['partly']}, not for "
-    head += f"{count['no']}; {count['not comparable']} cannot be compared, {left} were not tried."
+    compared = count["yes"] + count["partly"] + count["no"]
+    head = f"Of {total} figures and tables of the four papers, {total - left} have a study. Of "
+    head += f"{compared} comparable results, {count['yes']} repeat fully, {count['partly']} in "
+    head += f"part, {count['no']} not."
     top = "|figures, tables|the paper shows|here|comes out|", "|---|---|---|---|"
     return [head, "", *top, *(f"|{cited(of)}|{row}" for row, of in rows.items())]
