@@ -53,9 +53,9 @@ def lines() -> list[str]:
         came = ": ".join(filter(None, (group["outcome"], group.get("why"))))
         rows[f"{group['shows']}|{here}|{came}|"].append(group)
     total, left = count.total(), count["not tried"]
-    compared = count["yes"] + count["partly"] + count["no"]
+    yes, partly, no, apart = (count[k] for k in ("yes", "partly", "no", "not comparable"))
     head = f"Of {total} figures and tables of the four papers, {total - left} have a study. Of "
-    head += f"{compared} comparable results, {count['yes']} repeat fully, {count['partly']} in "
-    head += f"part, {count['no']} not."
+    head += f"{yes + partly + no} comparable results, {yes} repeat fully, {partly} in part, {no} "
+    head += f"not; {apart} cannot be compared, {left} were not tried."
     top = "|figures, tables|the paper shows|here|comes out|", "|---|---|---|---|"
     return [head, "", *top, *(f"|{cited(of)}|{row}" for row, of in rows.items())]

@@ -42,7 +42,8 @@ def test_figures_are_cited_by_paper_and_in_runs(monkeypatch):
 
 def test_the_page_counts_figures_and_has_a_row_for_every_answer():
     head, _, *table = papers.lines()
-    total, tried, *outcomes = map(int, re.findall(r"\d+", head))
+    total, tried, compared, *outcomes = map(int, re.findall(r"\d+", head))
+    assert compared == sum(outcomes[:3])
     assert total == sum(outcomes) == tried + outcomes[-1] == sum(map(sum, PRINTED.values()))
     for group in papers.groups():
         cited = papers.cited([group])
