@@ -54,14 +54,14 @@ def settled_from(curve: xr.DataArray, near: float = NEAR, further=0.0) -> int | 
     return int(curve.n.values[first]) if first < curve.size - 1 else None
 
 
-def samples_settle(curve: xr.Dataset) -> int | None:
+def samples_settle(curve: xr.Dataset, near: float = NEAR) -> int | None:
     """`settled_from` of single samples: two of their deviations are added to the mean's distance.
 
-    That distance counts beyond the mean's own error.
+    That distance counts beyond the mean's own error; the mean is of `orders` samples.
     """
     last, error = curve.value.dropna("n")[-1], curve.error.fillna(np.inf)
     away = np.maximum((curve.value - last) ** 2 - error**2 / curve.orders, 0) ** 0.5
-    return settled_from(last + away, further=2 * error)
+    return settled_from(last + away, near, 2 * error)
 
 
 def verdict(curve: xr.Dataset) -> tuple[str, int | None]:

@@ -236,12 +236,12 @@ def _curves(run):
             look = {"label": kind, **style.look(number, style.score_colour(kind))}
             panel.errorbar(100 * off.value, modes.value, modes.error, elinewidth=0.8, **look)
         law = modes_at.sel(mixture=mixture, kind=_WORDS[LAW], until=0.0).item()
-        style.known(panel, law, _WORDS[LAW])
+        style.known(panel, law, _WORDS[LAW] if panel is panels[0] else "", below=True)
         panel.axvline(100 * study.limit, color=style.GREY, linewidth=0.8, linestyle=":")
         when = "all steps" if until == 1 else f"first {until:.0%} of the steps"
         panel.set_title(f"{mixture}, {when}")
         gained[more.sel(mixture=mixture, until=until).item()] = f"{mixture}, {when}"
-        panel.set(xlabel="off the support, %", xlim=(0, 50), ylabel=_WORDS["modes"])
+        panel.set(xlabel="off the support, %", xlim=(0, 50), ylim=(0, None), ylabel=_WORDS["modes"])
         panel.label_outer()
     style.label_lines(panels[0])
     most, *others = sorted(gained, reverse=True)

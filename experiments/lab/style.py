@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.container import ErrorbarContainer
@@ -167,9 +168,13 @@ def label_lines(*panels: Axes) -> None:
             axes.annotate(labels[index], end, (4, away), **look)
 
 
-def above(panel: Axes, words: str, point: tuple[float, float], points: float = 4) -> None:
-    """Writes words so many points above a point of the data."""
-    panel.annotate(words, point, (0, points), textcoords="offset points", ha="center", fontsize=7)
+def above(
+    panel: Axes, words: str, point: tuple[float, float], points: float = 4, side="center"
+) -> None:
+    """Writes words so many points above a point of the data; their right or left end is there."""
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": side, "fontsize": 7}
+    look["path_effects"] = [patheffects.withStroke(linewidth=1.5, foreground="white")]
+    panel.annotate(words, point, (0, points), **look)
 
 
 def known(panel: Axes, value: float, words: str, *, side="right", below=False) -> None:
