@@ -208,9 +208,8 @@ def _figure(run: lab.Run, found: xr.Dataset) -> Figure:
 
     drawn = figures.facets(
         found, x="captioner", hue="kind", row="row", column="scale", across=2, kind="points",
-        error="error", log_y=True, each=lines, y_label="effective modes", size=(3.45, 2.2),
-        title=lambda row, scale: f"{row}, bandwidths x {scale:g}", sharey=True,
-        x_label="captions k, and controls",
+        error="error", log_y=True, each=lines, x_label="captions k, and controls", sharey=True,
+        size=(3.45, 2.2),
     )  # fmt: skip
     ends = own or found.captioner.values.tolist()
     alone, together = (found.value.isel(kind=-1).sel(captioner=end) for end in (ends[0], ends[-1]))

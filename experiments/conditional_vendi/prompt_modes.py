@@ -120,9 +120,8 @@ class PromptModes(lab.Study):
         for run in runs:
             name, widths = run.folder.name.replace("-", "_"), run.study.bandwidths
             others = [scale for scale in widths.scales if scale != widths.shown]
-            drawn[name] = _figure(run, [widths.shown])
-            if others:
-                drawn[f"{name}_bandwidths"] = _figure(run, others)
+            parts = {name: [widths.shown], f"{name}_bandwidths": others}
+            drawn |= {part: _figure(run, of) for part, of in parts.items() if of}
         return drawn
 
 
@@ -162,8 +161,7 @@ def _figure(run: lab.Run, shown: list[float]) -> Figure:
 
     drawn = figures.facets(
         found[["value", "error"]], x="mode", row="scale", column="score", kind="points",
-        error="error", x_label="prompt mode", y_label="effective modes", size=(3.45, 2.4),
-        sharey=False, each=look, title=lambda scale, score: f"{score}, bandwidths x {scale:g}",
+        error="error", x_label="prompt mode", size=(3.45, 2.4), sharey=False, each=look,
     )  # fmt: skip
     first = (found.value.isel(mode=0, drop=True) >= found.value).all().item()
     words = f"odes 2 to {study.modes} differ by up to {found.among.max():.1f} standard errors"

@@ -273,8 +273,8 @@ def _values(runs: Sequence[lab.Run], scale: float) -> Figure:
         ", ".join(f"{fall:.2g}" for fall in (first - end).sel(metric=metric).values)
         for metric in FITTED
     )
-    style.headline(drawn, f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}")
-    return drawn
+    words = f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
+    return style.headline(drawn, words)
 
 
 def _lines(panel: Axes, values: xr.DataArray) -> None:

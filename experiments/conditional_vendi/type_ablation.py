@@ -235,8 +235,7 @@ def _scores(run: lab.Run, shown: list[str]) -> Figure:
     drawn = figures.facets(
         tables.spreads(values.sel(score=shown), "repeat"), x="j", hue="prompting", column="score",
         error="error", across=2, names=dict(zip(PROMPTINGS, ("unnamed", "named"), strict=True)),
-        x_label=f"number of types j (n = {study.per_type} j)", y_label="effective modes",
-        size=(3.45, 2.2),
+        x_label=f"number of types j (n = {study.per_type} j)", size=(3.45, 2.2),
     )  # fmt: skip
     drawn.axes[0].set_ylim(0)
     drawn.axes[2].set_ylim(0)  # Each row has one axis.
@@ -265,8 +264,7 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
     style.headline(
         drawn, f"{finding} x {unnamed.min():.1f} or more, named ones x {named.max():.1f} or less"
     )
-    style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
-    return drawn
+    return style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
 
 
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
@@ -291,5 +289,4 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
     style.headline(figure, f"{finding} {together.min():.2f} to {together.max():.2f}")
     words = "A point a number of types; filled: type unspecified, open: specified. Bars: one "
     words += "standard deviation. r: Pearson's correlation within a draw, the mean of the draws."
-    style.caption(figure, f"{_draws(runs)}. {words}")
-    return figure
+    return style.caption(figure, f"{_draws(runs)}. {words}")

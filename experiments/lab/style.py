@@ -207,7 +207,7 @@ def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
     figure.legend(handles, labels, loc="outside upper center", ncols=columns)
 
 
-def headline(figure: Figure, finding: str) -> None:
+def headline(figure: Figure, finding: str) -> Figure:
     """Writes the finding above all panels and legends; the figure grows by its lines.
 
     Legends that come later are not below it.
@@ -225,12 +225,14 @@ def headline(figure: Figure, finding: str) -> None:
     engine.set(rect=(0, 0, 1, (height - max(room, default=0)) / (height + lines)))
     look: dict[str, Any] = {"fontsize": _HEADLINE, "fontweight": "bold", "va": "top"}
     figure.text(0.01, 1 - 0.05 / (height + lines), words, **look).set_in_layout(False)
+    return figure
 
 
-def caption(figure: Figure, text: str) -> None:
+def caption(figure: Figure, text: str) -> Figure:
     """What data, n, bandwidths and seed a figure shows: a line or two below the panels."""
     width = int(figure.get_size_inches()[0] * 72 / (0.57 * _CAPTION))
     figure.supxlabel(textwrap.fill(text, width), fontsize=_CAPTION, x=0.01, ha="left")
+    return figure
 
 
 def paths(path: pathlib.Path) -> list[pathlib.Path]:

@@ -37,8 +37,8 @@ def by_psi() -> Figure:
             axes.set_ylabel(f"psi {psi[row]}", rotation=0, ha="right", va="center")
     style.headline(figure, "At psi = 0 all drawings of a class are one; they part as psi grows")
     words = f"{draws} of each of {classes} classes, seed {SEED}; the same latents down a column"
-    style.caption(figure, f"Conditional VAE (weights: ml5.js, trained on Quick, Draw!): {words}.")
-    return figure
+    whose = "Conditional VAE (weights: ml5.js, trained on Quick, Draw!)"
+    return style.caption(figure, f"{whose}: {words}.")
 
 
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
