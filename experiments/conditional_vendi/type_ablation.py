@@ -260,10 +260,9 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
         y_label="score of all types / of one", size=(3.45, 2.3), sharey=True,
     )  # fmt: skip
     unnamed, named = growth.value.isel(scale=0).transpose("prompting", ...)
-    finding = f"At {growth.scale[0]:g} of the bandwidths unnamed types raise both scores"
-    style.headline(
-        drawn, f"{finding} x {unnamed.min():.1f} or more, named ones x {named.max():.1f} or less"
-    )
+    words = f"x {unnamed.min():.1f} or more, named types x {named.max():.1f} or less"
+    finding = f"At {growth.scale[0]:g} of the bandwidths, unnamed types raise both scores"
+    style.headline(drawn, f"{finding} {words}")
     return style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
 
 
