@@ -338,11 +338,8 @@ def _configurations(run: lab.Run) -> Figure:
         style.legend_above(figure, figure.axes[0], columns=len(study.less))
     best = shown.max(("line", "multiple"))
     words = f"reaches {best.min():.2f} to {best.max():.2f}, by task"
-    style.headline(
-        figure,
-        f"The best of {shown.line.size} encodings and {shown.multiple.size} bandwidths {words}",
-    )
-    return figure
+    tried = f"{shown.line.size} encodings and {shown.multiple.size} bandwidths"
+    return style.headline(figure, f"The best of {tried} {words}")
 
 
 def _pools(run: lab.Run) -> Figure:
@@ -363,5 +360,4 @@ def _pools(run: lab.Run) -> Figure:
     least = shown.value.min(("design", "scale", "contexts"))
     (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
     words = f"{name}, is right in {most:.0%} of pairs or more, every other score in"
-    style.headline(figure, f"{words} {second:.0%} at worst")
-    return figure
+    return style.headline(figure, f"{words} {second:.0%} at worst")

@@ -31,7 +31,7 @@ class Bandwidth(lab.Study):
     name = "bandwidth"
     version = 3
     needs = ("models",)
-    drawings = tuple(f"bandwidth_{sweep}" for sweep in SWEEPS)
+    drawings = tuple(f"bandwidth_{s}{part}" for s in SWEEPS for part in ("", "_information"))
 
     bandwidths: lab.Scales = lab.Scales()
     reach: tuple[float, ...] = lab.flag(
@@ -107,8 +107,10 @@ class Bandwidth(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        each = itertools.product(runs, SWEEPS)
-        return {f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run, sweep in each}
+        parts, drawn = dict(zip(SCORES, ("", "_information"), strict=True)), {}
+        for run, sweep, score in itertools.product(runs, SWEEPS, SCORES):
+            drawn[f"{run.folder.name}_{sweep}{parts[score]}"] = _sweep(run, sweep, score)
+        return drawn
 
     @classmethod
     def facts(cls, runs):
@@ -177,12 +179,12 @@ def taus(values: xr.DataArray, order: float) -> xr.DataArray:
     return xr.DataArray(found, {"multiple": curves.multiple.values})
 
 
-def _sweep(run, sweep):
-    """Both conditional scores, and below them which pairs of models a test separates."""
+def _sweep(run, sweep, score):
+    """One score of both orders, and below it which pairs of models a test separates."""
     figure, panels = style.panels(4, size=(3.45, 2.3), sharex=True, sharey="row")
-    found, reverse = run.found.sel(sweep=sweep, score=SCORES[0]), 0
+    found, reverse = run.found.sel(sweep=sweep, score=score), 0
     for above, below, order in zip(panels, panels[2:], ORDERS, strict=False):
-        _curves(above, found.sel(order=order), f"{SCORES[0]}-{order}")
+        _curves(above, found.sel(order=order), f"{score}-{order}")
         reverse += _separated(below, found.sign.sel(order=order))
     for panel in panels[1::2]:
         panel.set_ylabel("")
@@ -195,8 +197,9 @@ def _sweep(run, sweep):
     for panel in panels[2:]:
         panel.set_xlabel(f"{swept} / the rule's")
     style.legend_above(figure, panels[0], columns=4)
-    words = f"{reverse} pairs told apart reverse" if reverse else "No pair told apart reverses"
-    style.headline(figure, f"{words} its order with the bandwidth")
+    words = f"{reverse} pairs" if reverse else "no pair"
+    words += " told apart change order" if reverse else " told apart changes order"
+    style.headline(figure, f"{score} scores: {words} with the bandwidth")
     n = f"n = {run.study.n:,} each; 95% bands; grey: all saturated"
     return figures.caption(figure, run, n=n, scale=1.0)
 

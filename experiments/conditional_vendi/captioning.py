@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -99,7 +100,7 @@ class Captioning(lab.Study):
     data = "captioning"
     needs = ("prompt",)
     takes = ("models", "pictures")
-    drawings = ("captioning",)
+    drawings = ("captioning", "captioning_information", "captioning_double")
 
     bandwidths: lab.Scales = lab.Scales()
     photographs: int = lab.flag(40, "Photographs of each kind at most, at random.", at_least=2)
@@ -183,31 +184,41 @@ class Captioning(lab.Study):
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        found = by_name(with_errors(run.found)).isel(row=slice(2), scale=slice(2))
-        own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
+        found = by_name(with_errors(run.found))
+        conditional = found.row.str.startswith("Conditional")
+        parts = {
+            "captioning": found.isel(row=conditional, scale=slice(2)),
+            "captioning_information": found.isel(row=~conditional, scale=slice(2)),
+            "captioning_double": found.isel(scale=slice(2, None)),
+        }
+        return {name: _figure(run, part) for name, part in parts.items() if part.value.size}
 
-        def lines(panel, part):
-            for bar in panel.containers:
-                places, values = bar[0].get_data()
-                panel.plot(places[: len(own)], values[: len(own)], color=bar[0].get_color())
+
+def _figure(run: lab.Run, found: xr.Dataset) -> Figure:
+    """The scores of some rows at some bandwidths, two panels abreast."""
+    own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
+
+    def lines(panel, part):
+        for bar in panel.containers:
+            places, values = bar[0].get_data()
+            panel.plot(places[: len(own)], values[: len(own)], color=bar[0].get_color())
+        if own and part.row.item().startswith("Cond"):
             panel.plot(range(len(own)), range(1, len(own) + 1), color=style.GREY, zorder=0)
             style.above(panel, "score = k", (1.6, 1.35), 0)
 
-        drawn = figures.facets(
-            found, x="captioner", hue="kind", row="row", column="scale", kind="points",
-            error="error", log_y=True, each=lines, y_label=lambda row: row, size=(3.45, 2.2),
-            title=lambda row, scale: f"bandwidths x {scale:g}", x_label="captions k, and controls",
-            sharey=True,
-        )  # fmt: skip
-        last = found.value.sel(kind=ALL, captioner=own[-1:])
-        said = (
-            f"{v.min():.1f} to {v.max():.1f} at bandwidths x {s:g}"
-            for s, v in last.groupby("scale")
-        )
-        style.headline(drawn, f"For {own[-1]} captions the scores are {' and '.join(said)}")
-        n = f"{run.study.photographs} photographs of a kind"
-        error = f"jackknife over {run.study.groups} groups"
-        return {"captioning": figures.caption(drawn, run, n=n, bars=error)}
+    drawn = figures.facets(
+        found, x="captioner", hue="kind", row="row", column="scale", across=2, kind="points",
+        error="error", log_y=True, each=lines, x_label="captions k, and controls", sharey=True,
+        size=(3.45, 2.2),
+    )  # fmt: skip
+    ends = own or found.captioner.values.tolist()
+    alone, together = (found.value.isel(kind=-1).sel(captioner=end) for end in (ends[0], ends[-1]))
+    times = (together / alone).transpose("row", "scale")
+    said = (f"{of.row.item()} x {' and '.join(f'{v:.2g}' for v in of.values)}" for of in times)
+    style.headline(drawn, f"From {ends[0]} to {ends[-1]}: {', '.join(said)}")
+    n = f"{run.study.photographs} photographs of a kind"
+    error = f"jackknife over {run.study.groups} groups"
+    return figures.caption(drawn, run, n=n, bars=error, scale=1.0)
 
 
 def with_errors(found: xr.Dataset) -> xr.Dataset:

@@ -27,6 +27,7 @@ _ORDER_TWO_POINTS = 40  # Sizes of the order-2 curves, which cost no more than t
 _EARLY = (50, 100)  # They begin there.
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
 _WHOLE = {"RKE": "plug-in", "Vendi": "all eigenvalues"}
+_CLOSE = 3  # Times n: nearer circles have their numbers at the outer sides.
 _BOTH = ",".join(scales.KERNELS)
 # The committed results have more than the default run, which is to take two minutes.
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
@@ -304,6 +305,7 @@ def _figure(runs, score):
         len(places), columns=2, size=(3.45, 2.3), sharex=True, sharey=shared
     )
     for panel, (rule, order) in zip(panels, places, strict=True):
+        settled: dict[int, float] = {}
         for number, name in enumerate(name for name in curves if name.startswith(order)):
             curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
             if not curve.n.size:  # A truncation of another run.
@@ -317,10 +319,13 @@ def _figure(runs, score):
             look["label"] = name.partition(", ")[2] or _WHOLE[order]
             panel.errorbar(part.n, part.value, 2 * part.error.fillna(0), **look)
             if start is not None:
-                at = curve.value.sel(n=start).item()
+                settled[start] = curve.value.sel(n=start).item()
                 look = {"markersize": 10, "color": style.BLACK, "markerfacecolor": "none"}
-                panel.plot(start, at, "o", **look)
-                style.above(panel, f"{start:,}", (start, at), (12, 6)[order != "RKE" or number])
+                panel.plot(start, settled[start], "o", **look)
+        close = len(settled) == 2 and max(settled) < _CLOSE * min(settled)
+        sides = ("right", "left") if close else ("center",) * len(settled)
+        for point, side in zip(sorted(settled.items()), sides, strict=True):
+            style.above(panel, f"{point[0]:,}", point, 6, side)
         if order == "RKE" and score == "conditional" and to_one.sel(rule=rule) > 0:
             value = to_one.sel(rule=rule).item()
             style.known(panel, value, f"outputs to one prompt: {value:.2f}", below=True)

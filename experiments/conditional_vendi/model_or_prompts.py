@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
-from scipy import stats
 
 import condvendi_jax as cv
 from experiments import lab
@@ -76,8 +75,7 @@ class ModelOrPrompts(lab.Study):
         found = xr.Dataset({"value": ratio.isel(end=0, drop=True), "ends": ratio[{"end": [1, 2]}]})
         drawn = figures.facets(
             found, x="score", hue="set", column="scale", kind="points", error="ends", log_y=True,
-            title=lambda _, scale: f"bandwidths x {scale:g}", size=(2.4, 2.8), sharey=True,
-            y_label="ratio to ten breeds", x_label="",
+            y_label="ratio to ten breeds", x_label="", size=(2.4, 2.8), sharey=True,
             each=lambda panel, _: panel.axhline(1, color="black", linewidth=0.8),
         )  # fmt: skip
         of = found.value.sel(set=SETS[-1], score=list(_SHOWN[:2])).transpose("score", ...).values
@@ -116,7 +114,7 @@ def ratios(value: xr.DataArray) -> xr.DataArray:
     """Scores over those of the first set: geometric means over draws, and Student's intervals."""
     logs = xr.apply_ufunc(np.log, value / value.sel(set=SETS[0], drop=True))
     logs = logs.sel(set=list(SETS[1:]))
-    means, n = tables.means(logs, "draw"), logs.sizes["draw"]
-    mean, half = means.value, stats.t.ppf(0.975, n - 1) * means.error
+    found = tables.t_intervals(logs, "draw")
+    mean, half = found.value, found.error
     ends = xr.DataArray(["value", "low", "high"], dims="end", name="end")
     return np.exp(xr.concat([mean, mean - half, mean + half], ends).transpose(..., "end"))

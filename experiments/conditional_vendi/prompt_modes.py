@@ -33,7 +33,11 @@ class PromptModes(lab.Study):
     name = "prompt_modes"
     version = 3
     runs = ((), ("--data=captions",), ("--data=gallery",))
-    drawings = ("prompt_modes", "prompt_modes_captions", "prompt_modes_gallery")
+    drawings = tuple(
+        f"prompt_modes{data}{part}"
+        for data in ("", "_captions", "_gallery")
+        for part in ("", "_bandwidths")
+    )
 
     bandwidths: lab.Scales = lab.Scales()
     modes: int = lab.flag(4, "How many prompt modes.", at_least=1)
@@ -112,7 +116,13 @@ class PromptModes(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
+        drawn = {}
+        for run in runs:
+            name, widths = run.folder.name.replace("-", "_"), run.study.bandwidths
+            others = [scale for scale in widths.scales if scale != widths.shown]
+            parts = {name: [widths.shown], f"{name}_bandwidths": others}
+            drawn |= {part: _figure(run, of) for part, of in parts.items() if of}
+        return drawn
 
 
 def _effects(
@@ -138,9 +148,9 @@ def told(found: xr.Dataset) -> xr.Dataset:
     return found.assign(error=found.value * np.sqrt(variances), apart=apart, among=among)
 
 
-def _figure(run: lab.Run) -> Figure:
-    """The scores of every mode at the bandwidth that is shown."""
-    study, found = run.study, told(run.found).sel(scale=run.study.bandwidths.shown)
+def _figure(run: lab.Run, shown: list[float]) -> Figure:
+    """The scores of every mode at some multiples of the bandwidths, a row each."""
+    study, found = run.study, told(run.found).sel(scale=shown)
     found["error"] = stats.t.ppf(0.975, len(study.names) - 1) * found.error
 
     def look(panel, part):
@@ -150,11 +160,11 @@ def _figure(run: lab.Run) -> Figure:
             style.log_numbers(panel.yaxis)
 
     drawn = figures.facets(
-        found[["value", "error"]], x="mode", column="score", kind="points", error="error",
-        x_label="prompt mode", y_label="effective modes", size=(3.45, 2.4), sharey=False, each=look,
+        found[["value", "error"]], x="mode", row="scale", column="score", kind="points",
+        error="error", x_label="prompt mode", size=(3.45, 2.4), sharey=False, each=look,
     )  # fmt: skip
     first = (found.value.isel(mode=0, drop=True) >= found.value).all().item()
     words = f"odes 2 to {study.modes} differ by up to {found.among.max():.1f} standard errors"
     style.headline(drawn, f"Mode 1 is the most diverse; m{words}" if first else f"M{words}")
     n = f"{study.n:,} pairs"
-    return figures.caption(drawn, run, n=n, bars="95%", scale=study.bandwidths.shown)
+    return figures.caption(drawn, run, n=n, bars="95%", scale=1.0)

@@ -43,25 +43,18 @@ def over_orders(found: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({"value": mean, "error": mean * (constant / n) ** 0.5, "orders": orders})
 
 
-def settled_from(curve: xr.DataArray, near: float = NEAR, further=0.0) -> int | None:
-    """The least size from which a curve stays near its last value; None where only the last is.
+def samples_settle(curve: xr.Dataset, near: float = NEAR) -> int | None:
+    """The least size from which single samples stay near the last value; None where none do.
 
-    `further` is what each size is away beside the curve's own distance.
+    Two deviations of a sample are added to the distance of the mean of `orders` samples, as far as
+    that is beyond the mean's own error.
     """
-    curve = curve.dropna("n")
-    near_end = (abs(curve - curve[-1]) + further <= near * curve[-1]).values
-    first = near_end.size - np.argmin(near_end[::-1]) if not near_end.all() else 0
-    return int(curve.n.values[first]) if first < curve.size - 1 else None
-
-
-def samples_settle(curve: xr.Dataset) -> int | None:
-    """`settled_from` of single samples: two of their deviations are added to the mean's distance.
-
-    That distance counts beyond the mean's own error.
-    """
-    last, error = curve.value.dropna("n")[-1], curve.error.fillna(np.inf)
+    curve = curve.dropna("n", subset=["value"])
+    last, error = curve.value[-1], curve.error.fillna(np.inf)
     away = np.maximum((curve.value - last) ** 2 - error**2 / curve.orders, 0) ** 0.5
-    return settled_from(last + away, further=2 * error)
+    near_end = (away + 2 * error <= near * last).values
+    first = near_end.size - np.argmin(near_end[::-1]) if not near_end.all() else 0
+    return int(curve.n.values[first]) if first < curve.n.size - 1 else None
 
 
 def verdict(curve: xr.Dataset) -> tuple[str, int | None]:

@@ -237,10 +237,8 @@ class SideBySide(lab.Study):
 
 def _models(found: xr.Dataset, scale: float) -> Figure:
     """A point a model and embedding, the shortest outputs first; a panel a score."""
-    told, found = (
-        told_apart(found).value.sel(scale=scale),
-        found.sel(scale=scale).isel(score=_SHOWN),
-    )
+    told = told_apart(found).value.sel(scale=scale)
+    found = found.sel(scale=scale).isel(score=_SHOWN)
     found = found.isel(model=np.argsort(found.words.values[0], kind="stable"))
     few, pairs = found.model.size <= 10, found.model.size * (found.model.size - 1) // 2
 
@@ -257,8 +255,5 @@ def _models(found: xr.Dataset, scale: float) -> Figure:
         size=(3.5, 2.1) if few else (7, 1.6), sharey="none", y_label="modes",
         x_label="" if few else "shortest outputs first",
     )  # fmt: skip
-    style.headline(
-        drawn,
-        f"At most {told.sel(score=found.score).max():g} of {pairs} pairs of models are told apart",
-    )
-    return drawn
+    most = told.sel(score=found.score).max()
+    return style.headline(drawn, f"At most {most:g} of {pairs} pairs of models are told apart")

@@ -1,13 +1,14 @@
 """What outputs of other prompts do to scores of relevance: CV figure 12, MID figure 1."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import condvendi_jax as cv
 from experiments import lab
@@ -151,7 +152,7 @@ class Substitution(lab.Study):
     takes = ("prompt",)
     # The last with the gallery's number of directions, for MID depends on it.
     runs = ((), ("--data=gallery",), ("--dimensions=5", "--scales=1"))
-    drawings = ("substitution",)
+    drawings = ("substitution", "substitution_values")
 
     bandwidths: lab.Scales = lab.Scales()
     pairs: int = lab.flag(300, "Pairs that are scored, at most.", at_least=4)
@@ -245,7 +246,35 @@ class Substitution(lab.Study):
         style.above(axes[0], SAME, (70, 1.0), -14)
         n = ", ".join(str(run.study.scored) for run in runs) + " pairs"
         look = {"n": n, "bars": "one deviation", "scale": scale}
-        return {"substitution": figures.caption(figure, runs, **look)}
+        drawn = {"substitution": figure, "substitution_values": _values(runs, scale)}
+        return {name: figures.caption(of, runs, **look) for name, of in drawn.items()}
+
+
+def _values(runs: Sequence[lab.Run], scale: float) -> Figure:
+    """The metrics themselves, in a panel each, by OTHER; dashed by SAME."""
+    names = [f"{run.study.data_name} ({run.study.dimensions})" for run in runs]
+    found = [run.found.value.sel(scale=scale, drop=True) for run in runs]
+    value = xr.concat(found, xr.IndexVariable("run", names))
+    value = value.assign_coords(share=100 * value.share)
+    same = value.sel(replaced=SAME, drop=True).mean("repeat")
+
+    def dashed(panel, part):
+        for line, colour in zip(part.same.transpose("run", "share"), style.CYCLE, strict=False):
+            panel.plot(part.share, line, "--", color=colour)
+
+    drawn = figures.facets(
+        tables.spreads(value.sel(replaced=OTHER, drop=True), "repeat").assign(same=same),
+        x="share", hue="run", column="metric", across=2, error="error", each=dashed, sharey=False,
+        names={"MID": "MID (nats)", "cosine": "mean cosine"}, size=(3.53, 2.2), y_label="score",
+        x_label="share replaced, %",
+    )  # fmt: skip
+    first, end = (value.sel(replaced=OTHER, share=share).mean("repeat") for share in (0, 100))
+    mid, cosine = (
+        ", ".join(f"{fall:.2g}" for fall in (first - end).sel(metric=metric).values)
+        for metric in FITTED
+    )
+    words = f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
+    return style.headline(drawn, words)
 
 
 def _lines(panel: Axes, values: xr.DataArray) -> None:

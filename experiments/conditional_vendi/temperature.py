@@ -161,10 +161,8 @@ class Temperature(lab.Study):
         cells: dict = {"columns": "model", "error": "error", "letters": "letters"}
         known: dict = {"columns": "model", "value": "known", "error": "known_error"}
         one = whole.sel(scale=1.0, control=list(CONTROLS[:2]))
-        grids = (
-            tables.table(one, rows=("score",), **cells),
-            tables.table(one, rows=("control",), **known),
-        )
+        shown = {"score": cells, "control": known}
+        grids = [tables.table(one, rows=(axis,), **of) for axis, of in shown.items()]
         rows = [row for grid in grids for row in zip(*(c.cells for c in grid.columns), strict=True)]
         printed = papers.printed("CV", "table 2").items()
         rows[:0] = [(name, *map("{:.2f}".format, numbers)) for name, numbers in printed]
@@ -199,8 +197,7 @@ class Temperature(lab.Study):
                 x_label="temperature (perplexity)", y_label=f"over that at T = {places[0]:g}",
                 each=look.pop("each", lambda panel, _: panel.set_xticks(places, ticks)), **look,
             )  # fmt: skip
-            style.headline(figure, f"T = {places[0]:g} to {places[-1]:g}: {words}")
-            return figure
+            return style.headline(figure, f"T = {places[0]:g} to {places[-1]:g}: {words}")
 
         def beside(panel: Axes, part: xr.Dataset) -> None:
             panel.set_xticks(places, ticks)
@@ -223,8 +220,7 @@ class Temperature(lab.Study):
             ),
             "temperature_controls": drawn(
                 controls, f"{_SHOWN} {least} to {most}, by text and bandwidth", hue="text",
-                column="scale", names={of: f"bandwidths x {of:g}" for of in found.scale.values},
-                size=(2.3, 2.4),
+                column="scale", size=(2.3, 2.4),
             ),
         }  # fmt: skip
         return {k: figures.caption(of, run, bars="95%", scale=scale) for k, of in drawings.items()}

@@ -23,6 +23,7 @@ _SETS = ("dogs", "fruits", "clothing", "animals", "objects")
 _MODELS = ("0.1", "0.55", "1")
 _UNCLUSTERED = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
 _SHOWN = ["Conditional-Vendi", "Cluster-Vendi", "Conditional-RKE", "Cluster-RKE"]
+_OTHERS = [score for score in SCORES if score not in _SHOWN]
 
 
 class TypeAblation(lab.Study):
@@ -43,6 +44,7 @@ class TypeAblation(lab.Study):
     drawings = (
         *(f"type_ablation_{name}" for name in _SETS),
         "type_ablation_dogs_second",
+        "type_ablation_dogs_others",
         *(f"type_ablation_sketched_animals_{model}" for model in _MODELS),
         "type_ablation_bandwidths",
         "type_ablation_correlation",
@@ -203,7 +205,10 @@ class TypeAblation(lab.Study):
         drawn = {}
         for run in runs:
             words = "type_ablation", run.study.data_name, run.study.variant().replace("-", "_")
-            drawn["_".join(filter(None, words))] = _scores(run)
+            name = "_".join(filter(None, words))
+            drawn[name] = _scores(run, _SHOWN)
+            if name == "type_ablation_dogs":
+                drawn[f"{name}_others"] = _scores(run, _OTHERS)
         whole = [run for run in runs if run.study.model is None]
         if whole:
             drawn["type_ablation_bandwidths"] = _growth(whole)
@@ -222,23 +227,24 @@ def _draws(runs: Sequence[lab.Run]) -> str:
     return f"{len(runs)} sets, {of.repeats} draws of {of.per_type} a type; seed {runs[0].seed}"
 
 
-def _scores(run: lab.Run) -> Figure:
+def _scores(run: lab.Run, shown: list[str]) -> Figure:
     """Scores against the number of types, by prompts that leave the type open and that name it."""
     study = run.study
     values = run.found.value.sel(scale=study.bandwidths.shown, drop=True)
-    times = type_draws.growth(values).value.sel(score=_SHOWN[::2])
+    times = type_draws.growth(values).value.sel(score=shown[::2])
     drawn = figures.facets(
-        tables.spreads(values.sel(score=_SHOWN), "repeat"), x="j", hue="prompting", column="score",
+        tables.spreads(values.sel(score=shown), "repeat"), x="j", hue="prompting", column="score",
         error="error", across=2, names=dict(zip(PROMPTINGS, ("unnamed", "named"), strict=True)),
-        x_label=f"number of types j (n = {study.per_type} j)", y_label="effective modes",
-        size=(3.45, 2.2),
+        x_label=f"number of types j (n = {study.per_type} j)", size=(3.45, 2.2),
     )  # fmt: skip
     drawn.axes[0].set_ylim(0)
     drawn.axes[2].set_ylim(0)  # Each row has one axis.
-    style.headline(drawn, (
-        "With {0} types and {0} times n, Conditional-Vendi is x {1:.2g} (named x {2:.2g}), "
-        "Conditional-RKE x {3:.2g} (named x {4:.2g})"
-    ).format(len(study.types), *times.transpose("score", "prompting").values.ravel()))  # fmt: skip
+    said = (
+        "{} is x {:.2g} (named x {:.2g})".format(of.score.item(), *of.values)
+        for of in times.transpose("score", "prompting")
+    )
+    count = len(study.types)
+    style.headline(drawn, f"With {count} types and {count} times n, {', '.join(said)}")
     n = f"{study.repeats} draws"
     n += ", prompts by the second encoder" if study.prompts_by == "second" else ""
     bars = "one standard deviation"
@@ -254,12 +260,10 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
         y_label="score of all types / of one", size=(3.45, 2.3), sharey=True,
     )  # fmt: skip
     unnamed, named = growth.value.isel(scale=0).transpose("prompting", ...)
-    finding = f"At {growth.scale[0]:g} of the bandwidths unnamed types raise both scores"
-    style.headline(
-        drawn, f"{finding} x {unnamed.min():.1f} or more, named ones x {named.max():.1f} or less"
-    )
-    style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
-    return drawn
+    words = f"x {unnamed.min():.1f} or more, named types x {named.max():.1f} or less"
+    finding = f"At {growth.scale[0]:g} of the bandwidths, unnamed types raise both scores"
+    style.headline(drawn, f"{finding} {words}")
+    return style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
 
 
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
@@ -284,5 +288,4 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
     style.headline(figure, f"{finding} {together.min():.2f} to {together.max():.2f}")
     words = "A point a number of types; filled: type unspecified, open: specified. Bars: one "
     words += "standard deviation. r: Pearson's correlation within a draw, the mean of the draws."
-    style.caption(figure, f"{_draws(runs)}. {words}")
-    return figure
+    return style.caption(figure, f"{_draws(runs)}. {words}")

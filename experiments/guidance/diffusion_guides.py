@@ -10,13 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import xarray as xr
-from scipy import stats
 from scipy.spatial import distance
 
 import condvendi_jax as cv
 from experiments.generators import diffusion
 from experiments.generators.benches import Bench
-from experiments.lab import tables
 
 NONE = "none"
 OF_FEATURES = "Vendi of features"
@@ -194,12 +192,6 @@ def gained(values: xr.DataArray) -> xr.DataArray:
     methods = [method for method in values["guide"].values.tolist() if method in METHODS]
     plain = values.sel(guide=NONE, strength=0.0, drop=True)
     return values.sel(guide=methods).where(values.strength > 0, plain) - plain
-
-
-def intervals(values: xr.DataArray) -> xr.Dataset:
-    """The means over the seeds as `value`, half of their 95% intervals (by t) as `error`."""
-    found = tables.means(values, "seed")
-    return found.assign(error=stats.t.ppf(0.975, values.sizes["seed"] - 1) * found.error)
 
 
 def at_costs(minus: xr.DataArray) -> xr.Dataset:

@@ -179,7 +179,7 @@ class GuidedDiffusion(lab.Study):
         return {
             "at": at.mean("seed"),
             "gains": gains,
-            "less": guides.intervals(first - second),
+            "less": tables.t_intervals(first - second, "seed"),
             "lost": -minus.sel(scale=1.0, measure="alignment").mean("seed"),
             "beside": _beside(at.mean("seed")),
             "at_costs": tables.table(gains.sel(scale=1.0), rows=("model", "cost"), **look),
@@ -246,7 +246,7 @@ def _curves(runs):
         study, scale = run.study, run.study.bandwidths.shown
         values = run.found.value.sel(scale=scale, measure=[across, "Conditional-Vendi"])
         start = values.sel(guide=NONE, strength=0.0, drop=True).mean("seed")
-        moved = guides.intervals(guides.gained(values))
+        moved = tables.t_intervals(guides.gained(values), "seed")
         x, y = (start + moved.value).transpose("measure", ...)
         x_error, y_error = moved.error.transpose("measure", ...)
         for marker, method in zip(style.MARKERS, study.methods, strict=False):
@@ -302,12 +302,9 @@ def _grid(run, cells):
     aligned = [of.value.isel(scale=0).sel(measure="alignment").mean() for of in rows.values()]
     words = f"{min(aligned[1:]):.0f}% to {max(aligned[1:]):.0f}%"
     style.headline(figure, f"With guides, {words} are aligned, without {aligned[0]:.0f}%")
-    style.caption(
-        figure,
-        f"{study.description}: the same prompts and noise in every row, guides at strength "
-        f"{middle:g}. Alignment: {study.judged}, over {study.seeds} seeds. Seed {run.seed}.",
-    )
-    return figure
+    words = f"the same prompts and noise in every row, guides at strength {middle:g}. Alignment: "
+    words += f"{study.judged}, over {study.seeds} seeds. Seed {run.seed}."
+    return style.caption(figure, f"{study.description}: {words}")
 
 
 def _samples(run, cells):
@@ -319,5 +316,5 @@ def _samples(run, cells):
     figure, _ = _strips(run, [plain], kinds, min(columns, len(kinds)), (0.6, 0.85))
     aligned = plain.value.isel(scale=0).sel(measure="alignment").mean().item()
     style.headline(figure, f"Without guidance, {aligned:.0f}% of the pictures are aligned")
-    style.caption(figure, f"{study.description}. Aligned: {study.judged}. Seed {run.seed}.")
-    return figure
+    words = f"{study.description}. Aligned: {study.judged}. Seed {run.seed}."
+    return style.caption(figure, words)

@@ -12,7 +12,7 @@ import xarray as xr
 from experiments import lab
 from experiments.generators import diffusion
 from experiments.generators.mixture_diffusion import MIXTURES
-from experiments.guidance import diffusion_guides, mixture_guides
+from experiments.guidance import mixture_guides
 from experiments.guidance.mixture_guides import KINDS, LAW, PLAIN, SCORES
 from experiments.lab import figures, style, tables
 
@@ -138,10 +138,10 @@ class GuidedMixture(lab.Study):
         free = run.found.value.sel(kind=[LAW, PLAIN], until=[0.0], weight=0.0, drop=True)
         whole = xr.concat([free, reached], "kind", join="outer").sel(score=list(_COLUMNS))
         whole = whole.assign_coords(kind=[_WORDS.get(kind, kind) for kind in whole.kind.values])
-        at = diffusion_guides.intervals(whole)
+        at = tables.t_intervals(whole, "seed")
         at = at.assign(error=at.error.where(~at.score.isin(_COLUMNS[:2])))
         gains = mixture_guides.differences(reached.sel(score=list(_COLUMNS[2:])))
-        return at, diffusion_guides.intervals(gains)
+        return at, tables.t_intervals(gains, "seed")
 
     def reached(self, run):
         """The scores of every guide at its largest weight within `limit` off the support."""
@@ -225,7 +225,7 @@ def _curves(run):
     look = {"size": (3.5, 2.3), "sharex": True, "sharey": True}
     figure, panels = style.panels(len(places), columns=columns, **look)
     paths = mixture_guides.guided(run.found.value.sel(scale=scale))
-    paths = diffusion_guides.intervals(paths.where(paths.sel(score="off") <= 0.5))
+    paths = tables.t_intervals(paths.where(paths.sel(score="off") <= 0.5), "seed")
     at, gains = study.compared(run)
     modes_at, gains = (of.sel(scale=scale, score="modes") for of in (at.value, gains))
     more, gained = gains.value.max("pair"), {}
@@ -236,12 +236,12 @@ def _curves(run):
             look = {"label": kind, **style.look(number, style.score_colour(kind))}
             panel.errorbar(100 * off.value, modes.value, modes.error, elinewidth=0.8, **look)
         law = modes_at.sel(mixture=mixture, kind=_WORDS[LAW], until=0.0).item()
-        style.known(panel, law, _WORDS[LAW])
+        style.known(panel, law, _WORDS[LAW] if panel is panels[0] else "", below=True)
         panel.axvline(100 * study.limit, color=style.GREY, linewidth=0.8, linestyle=":")
         when = "all steps" if until == 1 else f"first {until:.0%} of the steps"
         panel.set_title(f"{mixture}, {when}")
         gained[more.sel(mixture=mixture, until=until).item()] = f"{mixture}, {when}"
-        panel.set(xlabel="off the support, %", xlim=(0, 50), ylabel=_WORDS["modes"])
+        panel.set(xlabel="off the support, %", xlim=(0, 50), ylim=(0, None), ylabel=_WORDS["modes"])
         panel.label_outer()
     style.label_lines(panels[0])
     most, *others = sorted(gained, reverse=True)

@@ -58,5 +58,4 @@ def facets(
         if len(words := panel.get_legend_handles_labels()[1]) > 1 and words != said:
             panel.legend()
             said = words  # Once, where panels have the same colours.
-    style.headline(figure, headline)
-    return figure
+    return style.headline(figure, headline)

@@ -33,7 +33,7 @@ def facets(
     names: Mapping[Any, str] | None = None,
     title: Callable[[Any, Any], str] | None = None,
     x_label: str | Callable[[Any], str] | None = None,
-    y_label: str | Callable[[Any], str] = "effective number of modes",
+    y_label: str | Callable[[Any], str] = "effective modes",
     size: tuple[float, float] = (3.6, 2.8),
     sharey: style.Shared = "row",
     each: Callable[[Axes, xr.Dataset], object] | None = None,
@@ -126,7 +126,8 @@ def facets(
         if title is not None:
             panel.set_title(title(of_row, of_column))
         elif place:
-            panel.set_title(", ".join(names.get(v, f"{word(v)}") for v in place.values()))
+            times = {place.get("scale"): "bandwidths x {:g}".format} if "scale" in place else {}
+            panel.set_title(", ".join(names.get(v, times.get(v, word)(v)) for v in place.values()))
         if index % across == 0:
             panel.set_ylabel(y_label(of_row) if callable(y_label) else y_label)
         if callable(x_label) or index >= len(panels) - across:
@@ -183,5 +184,5 @@ def caption(
     if first.study.random:
         kernels.append(f"seed {first.seed}")
     parts += ["; ".join(kernels), f"Bars: {bars}" if bars else ""]
-    style.caption(figure, ". ".join(part[0].upper() + part[1:] for part in parts if part) + ".")
-    return figure
+    words = ". ".join(part[0].upper() + part[1:] for part in parts if part)
+    return style.caption(figure, f"{words}.")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.container import ErrorbarContainer
@@ -167,9 +168,13 @@ def label_lines(*panels: Axes) -> None:
             axes.annotate(labels[index], end, (4, away), **look)
 
 
-def above(panel: Axes, words: str, point: tuple[float, float], points: float = 4) -> None:
-    """Writes words so many points above a point of the data."""
-    panel.annotate(words, point, (0, points), textcoords="offset points", ha="center", fontsize=7)
+def above(
+    panel: Axes, words: str, point: tuple[float, float], points: float = 4, side="center"
+) -> None:
+    """Writes words so many points above a point of the data; their right or left end is there."""
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": side, "fontsize": 7}
+    look["path_effects"] = [patheffects.withStroke(linewidth=1.5, foreground="white")]
+    panel.annotate(words, point, (0, points), **look)
 
 
 def known(panel: Axes, value: float, words: str, *, side="right", below=False) -> None:
@@ -202,7 +207,7 @@ def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
     figure.legend(handles, labels, loc="outside upper center", ncols=columns)
 
 
-def headline(figure: Figure, finding: str) -> None:
+def headline(figure: Figure, finding: str) -> Figure:
     """Writes the finding above all panels and legends; the figure grows by its lines.
 
     Legends that come later are not below it.
@@ -220,12 +225,14 @@ def headline(figure: Figure, finding: str) -> None:
     engine.set(rect=(0, 0, 1, (height - max(room, default=0)) / (height + lines)))
     look: dict[str, Any] = {"fontsize": _HEADLINE, "fontweight": "bold", "va": "top"}
     figure.text(0.01, 1 - 0.05 / (height + lines), words, **look).set_in_layout(False)
+    return figure
 
 
-def caption(figure: Figure, text: str) -> None:
+def caption(figure: Figure, text: str) -> Figure:
     """What data, n, bandwidths and seed a figure shows: a line or two below the panels."""
     width = int(figure.get_size_inches()[0] * 72 / (0.57 * _CAPTION))
     figure.supxlabel(textwrap.fill(text, width), fontsize=_CAPTION, x=0.01, ha="left")
+    return figure
 
 
 def paths(path: pathlib.Path) -> list[pathlib.Path]:

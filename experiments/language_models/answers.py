@@ -258,10 +258,8 @@ class Answers(lab.Study):
         names = [short_name(model) for model in found.model.values]
         found = found.assign_coords(model=names, text=[_NAMES[text] for text in study.texts])
         shown = found.drop_vars("error").rename(interval="ends", side="end")
-        shown, swept = (
-            shown.sel(score=[*judged.SCORES[::2]]),
-            found.swept.sel(score=[*judged.PAPERS]),
-        )
+        shown = shown.sel(score=[*judged.SCORES[::2]])
+        swept = found.swept.sel(score=[*judged.PAPERS])
         value, lost = shown.value[0, 0], 1 - shown.value[-1] / shown.value[0]
         most = lost.isel(model=lost.mean("score").argmax("model").item())
         look: dict[str, Any] = {"row": "model", "x_label": "different answers to a prompt"}

@@ -341,8 +341,7 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     figure.legend(handles=marks, loc="outside upper center", ncols=len(marks))
     pair = np.unravel_index(np.argmax(np.tril(first, -1)), first.shape)
     closest = " and ".join(study.models[m] for m in pair)
-    style.headline(figure, f"{closest} overlap most, by {first[pair]:.2f}")
-    return figure
+    return style.headline(figure, f"{closest} overlap most, by {first[pair]:.2f}")
 
 
 def _prompts(found: xr.Dataset) -> Figure:
@@ -360,6 +359,6 @@ def _prompts(found: xr.Dataset) -> Figure:
         x_label="different answers of one model to the prompt", y_label=labels.__getitem__,
         size=(7.0, 2.1), each=lambda panel, _: style.log_counts(panel, (2, 5, 10, 20)),
     )  # fmt: skip
-    more = "less" if found.correlation.sel(agreement=SHARED)[0] < 0 else "more"
-    style.headline(figure, f"Models agree {more} where one model gives more different answers")
-    return figure
+    words = "less" if found.correlation.sel(agreement=SHARED)[0] < 0 else "more"
+    words = f"Models agree {words} where one model gives more different answers"
+    return style.headline(figure, words)

@@ -231,8 +231,7 @@ class PostTraining(lab.Study):
                 column="benchmark", title=lambda _, of: f"{of}: {counts[of]} prompts",
                 each=bounded, **look,
             )  # fmt: skip
-            style.headline(figure, words)
-            return figure
+            return style.headline(figure, words)
 
         def most(of: xr.Dataset) -> str:
             first = abs(of.value.diff("model")).argmax("model") == 0

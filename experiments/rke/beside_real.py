@@ -104,9 +104,8 @@ class BesideReal(lab.Study):
         scale = runs[0].study.bandwidths.shown
         found = runs[0].found.sel(scale=scale, metric=list(METRICS[:4]))
         ends = found.value + 1.96 * found.error * xr.DataArray([-1, 1], dims="end")
-        ends = ends.where(
-            found.metric.isin(METRICS[:2]), ends.clip(0, 1)
-        )  # Shares are not above 1.
+        scores = found.metric.isin(METRICS[:2])  # The others are shares, not above 1.
+        ends = ends.where(scores, ends.clip(0, 1))
         drawn = figures.facets(
             found.assign(ends=ends), x="model", hue="embedding", column="metric", x_label="",
             across=2, kind="points", error="ends", sharey="none", size=(3.5, 2.0), y_label="",
@@ -114,8 +113,7 @@ class BesideReal(lab.Study):
         value = found.value.drop_sel(model=runs[0].study.reference)
         most = value.sel(metric="RKE-MC").idxmax("model").values
         both = " or ".join({*most, *value.sel(metric="Precision").idxmin("model").values})
-        style.headline(
-            drawn, f"{both} has the highest RKE-MC and the lowest precision of the models"
-        )
+        finding = f"{both} has the highest RKE-MC and the lowest precision"
+        style.headline(drawn, f"{finding} of the models")
         bars = "95%, from random halves of the prompts"
         return {"beside_real": figures.caption(drawn, runs, bars=bars, scale=scale)}

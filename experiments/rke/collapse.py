@@ -200,9 +200,8 @@ def _figure(run: lab.Run) -> Figure:
     doubled, kept = (
         f"{raised.sel(rate=rate).item()} of {study.repeats}" for rate in (DOUBLING, CONSTANT)
     )
-    style.headline(
-        figure, f"The monitor alarms in {doubled} trainings whose rate doubles, {kept} others"
-    )
+    finding = f"The monitor alarms in {doubled} trainings whose rate doubles"
+    style.headline(figure, f"{finding}, {kept} others")
     n = f"looks of {study.batches} batches of {study.samples}, a baseline of {study.baseline}"
     n += f"; bandwidth {study.bandwidth:.3g}. Dots: alarms. Pictures: the first that doubles"
     return figures.caption(figure, run, n=n)

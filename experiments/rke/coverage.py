@@ -14,14 +14,14 @@ from scipy.spatial import distance
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
-from experiments.conditional_vendi.settling import settled_from
+from experiments.conditional_vendi.settling import samples_settle
 from experiments.data import PairedEmbeddings
 from experiments.lab import curves, figures, scales, style, tables
 
 SHARES = ("Recall", "Coverage")
 # So many numbers of samples, between these or as far as the data go.
 _SIZES, _SMALLEST, _LARGEST = 8, 50, 2000
-# A curve has settled where it stays this near to its last value.
+# A curve has settled where single samples stay this near to its last value.
 _NEAR = 0.05
 
 
@@ -178,6 +178,7 @@ class Coverage(lab.Study):
     @classmethod
     def facts(cls, runs):
         found, metrics = runs[0].found, by_metric(runs[0].found)
+        modes = metrics["RKE-MC"].assign(orders=runs[0].study.repeats)
 
         def line(metric, kept, setting):
             return metrics[metric].value.sel(kept=kept, setting=setting).dropna("n")
@@ -187,7 +188,9 @@ class Coverage(lab.Study):
         of = {"rows": ("metric", "setting"), "columns": "kept", "names": names, "digits": 3}
         return {
             "last": lambda *of: line(*of)[-1],
-            "settled": lambda *of: settled_from(line("RKE-MC", *of), _NEAR),
+            "settled": lambda kept, setting: samples_settle(
+                modes.sel(kept=kept, setting=setting), _NEAR
+            ),
             "shared": shared(found),
             "table": tables.table(xr.concat(equal, "metric", join="outer"), **of),
         }

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jax.flatten_util import ravel_pytree
-from scipy import optimize, special, stats
+from scipy import optimize, special
 from scipy.spatial import distance
 
 import condvendi_jax as cv
@@ -159,7 +159,8 @@ class GeneratorScores(lab.Study):
     def tables(self, run):
         """The scores, and how RKE-MC ranks the generators beside each other score."""
         rows = ("bandwidth", "data", "generator")
-        yield tables.table(intervals(run.found), rows=rows, columns="score", error="error")
+        scores = tables.t_intervals(run.found.value, "repeat")
+        yield tables.table(scores, rows=rows, columns="score", error="error")
         ranks = tables.intervals(correlations(run.found))
         yield tables.table(ranks, rows=("data", "bandwidth"), columns="score")
 
@@ -197,18 +198,12 @@ class GeneratorScores(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        found = intervals(runs[0].found)
+        found = tables.t_intervals(runs[0].found.value, "repeat")
         shown = found.sel(bandwidth="count", score=["IS", *SCORES[3:]])
         table = tables.table(shown, rows=("data", "generator"), columns="score", digits=3)
         found = found.assign_coords(generator=found.generator.str.replace(" ", "_"))
         ranks, with_data = correlations(runs[0].found), correlations(runs[0].found, left_out="")
         return {"scores": found, "ranks": ranks, "with_data": with_data, "table": table}
-
-
-def intervals(found: xr.Dataset) -> xr.Dataset:
-    """Means over the repeats, with the half widths of their 95% t-intervals as `error`."""
-    means = tables.means(found.value, "repeat")
-    return means.assign(error=means.error * stats.t.ppf(0.975, found.sizes["repeat"] - 1))
 
 
 def correlations(found: xr.Dataset, left_out: str = REAL) -> xr.DataArray:

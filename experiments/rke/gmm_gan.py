@@ -262,8 +262,6 @@ def _scores(run):
         panel.set(xlabel="modes captured", xlim=(0, modes + 1))
         panel.plot([0, modes], [0, modes], color=style.GREY, linewidth=0.8, zorder=0)
     style.legend_above(figure, panels[0], columns=6)
-    style.headline(
-        figure,
-        "RKE-MC ranks GANs as the modes captured (line: it counts them), RRKE as the mass missing",
-    )
+    finding = "RKE-MC ranks GANs as the modes captured (line: it counts them), RRKE as"
+    style.headline(figure, f"{finding} the mass missing")
     return figures.caption(figure, run, n=f"{_SEEDS} trainings; {_sizes(study)}")

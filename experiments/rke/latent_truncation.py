@@ -37,8 +37,8 @@ def by_psi() -> Figure:
             axes.set_ylabel(f"psi {psi[row]}", rotation=0, ha="right", va="center")
     style.headline(figure, "At psi = 0 all drawings of a class are one; they part as psi grows")
     words = f"{draws} of each of {classes} classes, seed {SEED}; the same latents down a column"
-    style.caption(figure, f"Conditional VAE (weights: ml5.js, trained on Quick, Draw!): {words}.")
-    return figure
+    whose = "Conditional VAE (weights: ml5.js, trained on Quick, Draw!)"
+    return style.caption(figure, f"{whose}: {words}.")
 
 
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
@@ -184,11 +184,11 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
         shown, x="setting", hue="scale", row="generator", column="of", error="half", log_y=True,
         names={label: f"x {label:g}" for label in shown.scale.values.tolist()},
         title=lambda generator, of: f"{generator}, {of}", x_label=_knobs(runs).__getitem__,
-        y_label="RKE-MC", size=(3.6, 2.4), sharey="row",
+        y_label="RKE-MC", size=(3.75, 2.4), sharey="row",
     )  # fmt: skip
     middle = shown.value.sel(scale=scale)
     whole, within = (
         " and ".join(_change(curve.sel(of=of)) for curve in middle) for of in shown.of.values
     )
     style.headline(drawn, f"Within a type RKE {within}; over all types it {whole}")
-    return figures.caption(drawn, runs, bars=f"95%, {runs[0].study.groups} groups")
+    return figures.caption(drawn, runs, bars="95%", scale=1.0)

@@ -11,10 +11,10 @@ from small import flags, population_of, widths
 
 import condvendi_jax as cv
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
-from experiments.guidance import diffusion_guides, mixture_guides
+from experiments.guidance import mixture_guides
 from experiments.guidance.guided_mixture import GuidedMixture
 from experiments.guidance.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
-from experiments.lab import runner, store
+from experiments.lab import runner, store, tables
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +134,7 @@ def test_guides_are_compared_at_the_largest_weight_within_the_limit(off, weight)
 def test_means_over_seeds_have_intervals_by_student():
     """No number where a seed has none."""
     values = xr.DataArray([[1.0, 2.0, 6.0], [1.0, np.nan, 2.0]], dims=("row", "seed"))
-    found = diffusion_guides.intervals(values)
+    found = tables.t_intervals(values, "seed")
     half = stats.t(2, 0, np.sqrt(7 / 3)).interval(0.95)[1]
     np.testing.assert_allclose([found.value, found.error], [[3, np.nan], [half, np.nan]])
 
