@@ -295,8 +295,7 @@ class Evaluation(Result):
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
-        notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
-        notes += [*unbiased_notes([self]), *self._fixed_prompts()]
+        notes = [*kernel_notes(self), *unbiased_notes([self]), *self._fixed_prompts()]
         prompts = self.distinct_prompts
         what = self.noun + " to each prompt" * bool(prompts and 1 < prompts < self.n)
         for scored in self.orders:
@@ -316,10 +315,6 @@ class Evaluation(Result):
                 words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
                 notes.append(f"order {scored.name}: {words}")
         return notes + error_notes(self.orders) + not_computed(self.failed) + read_lines(self.read)
-
-    def embedded(self) -> list[str]:
-        """Which encoder embedded texts or pictures, if `evaluate` or `compare` did."""
-        return [f"embedded by {self.encoder_name}"] if self.encoder_name else []
 
     @property
     def encoder_name(self) -> str:
@@ -345,7 +340,7 @@ class Evaluation(Result):
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []
-        lines += [chosen_kernels(self.bandwidths, self.noun), *about_rows([self])]
+        lines += about_rows([self])
         if any(scored.errors_by for scored in self.orders):
             lines.append(INTERVALS)
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -364,10 +359,11 @@ def read_lines(words: str) -> list[str]:
 
 
 def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
-    """Of which prompts scores are, and how they count; or that there are no prompts."""
-    if not all(result.paired for result in evaluations):
-        return ["Without prompts: part of this diversity may be that of the prompts"]
-    lines = []
+    """The kernels; of which prompts scores are, and how they count, or that there are none."""
+    first = next(iter(evaluations))
+    lines = [chosen_kernels(first.bandwidths, first.noun)]
+    if not first.paired:
+        return [*lines, "Without prompts: part of this diversity may be that of the prompts"]
     if any(one.curve for result in evaluations if (one := result.one_prompt)):
         words = "conditional and information compare similar prompts, too"
         lines.append(f"At most: with 95% confidence; {words}")
@@ -478,11 +474,14 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     return words
 
 
-def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
-    """A line for each bandwidth, with the rule that chose it."""
+def kernel_notes(result: Evaluation) -> list[str]:
+    """The encoder, if `evaluate` or `compare` used one, and each bandwidth with its rule."""
+    name, bandwidths = result.encoder_name, result.bandwidths
+    embedded = [f"embedded by {name}"] if name else []
     starts = {name: "" if h.within_prompts else "bandwidth of " for name, h in bandwidths.items()}
     widths = {name: f"{h.bandwidth:.4g}, " if h.bandwidth else "" for name, h in bandwidths.items()}
-    return [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
+    notes = [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
+    return [*embedded, *notes]
 
 
 def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
