@@ -110,8 +110,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     if len(comparison.models) == 1:
         return " ".join(comparison.headline()), "One model: nothing to compare."
     main = comparison.main[0]
-    words = filter(None, [f"{main.name}: {main}", main.equality(), main.ranks()])
-    return comparison.verdict(), " ".join(f"{sentence}." for sentence in words)
+    return comparison.verdict(), f"{main.name}: {main.in_full()}."
 
 
 def _rows(comparison: Comparison, outputs: Any, things: str) -> list[str]:
