@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, devices
@@ -281,9 +282,8 @@ def bandwidth_from_pairs(
         alike_mean, other_mean = (np.mean(np.exp(-math.exp(log_s) * r)) for r in (alike, ratios))
         return float(share * alike_mean + (1 - share) * other_mean) - share
 
-    from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
-
-    log_s: Any = brentq(slope if share is None else excess, -200, 200, xtol=1e-12)
+    function = slope if share is None else excess
+    log_s: Any = scipy.optimize.brentq(function, -200, 200, xtol=1e-12)
     return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
 
 
@@ -314,8 +314,6 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
 
 def median_distance(points: Any, shuffled: Any, name: str) -> float:
     """The median distance of different rows, of the first of an order; `name` is for errors."""
-    from scipy.spatial.distance import pdist  # Imported where it is used: it is slow to import.
-
     if points.shape[0] == 1:
         raise ValueError(f"{name}: one row has no distance to choose a bandwidth from; give one.")
     sample = devices.take(points, np.asarray(shuffled)[:_MEDIAN_SAMPLE])
@@ -326,7 +324,7 @@ def median_distance(points: Any, shuffled: Any, name: str) -> float:
         sizes = np.abs(centred).max(axis=1)
         # A length near the distances, so that squares stay in range, but those of far rows.
         unit = np.median(sizes[sizes > 0]) if sizes.any() else 1.0
-        distances = pdist(centred / unit)
+        distances = scipy.spatial.distance.pdist(centred / unit)
         rounding = _SAME * eps * math.sqrt(rows.shape[1]) * (sizes / unit)
     first, second = np.triu_indices(len(rows), 1)
     distances = unit * distances[distances > rounding[first] + rounding[second]]

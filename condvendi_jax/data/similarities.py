@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 from condvendi_jax.base import checks, files, labelling, memory, tables
 from condvendi_jax.data.bandwidth import WITHIN
@@ -205,8 +206,6 @@ def _checked(matrix: Any, label: Any) -> np.ndarray:
 
 def _unit_vectors(matrix: np.ndarray) -> tuple[np.ndarray, float]:
     """Unit vectors `[k, d]` with the inner products of a Gram `[k, k]`, and its negative share."""
-    from scipy.linalg import lapack  # Imported where it is used: it is slow to import.
-
     rounding = len(matrix) * np.finfo(np.float64).eps
     values, vectors = np.linalg.eigh(matrix)
     negative = float(-values[values < 0].sum() / len(matrix))  # Of the trace.
@@ -214,7 +213,7 @@ def _unit_vectors(matrix: np.ndarray) -> tuple[np.ndarray, float]:
         kept = values > rounding * values[-1]
         rows = vectors[:, kept] * np.sqrt(values[kept])
     else:  # A Cholesky factor: equal rows have equal vectors, and classes those of a basis.
-        factor, pivots, rank, _ = vars(lapack)["dpstrf"](matrix, lower=1)
+        factor, pivots, rank, _ = vars(scipy.linalg.lapack)["dpstrf"](matrix, lower=1)
         rows = np.tril(factor)[np.argsort(pivots), :rank]
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), negative
 

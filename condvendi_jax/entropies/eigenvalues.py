@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 
 from condvendi_jax.base import checks, devices
 
@@ -93,12 +94,10 @@ def eigenpairs(matrices: np.ndarray, *, vectors: bool = True) -> tuple[np.ndarra
             parts = [eigenpairs(matrix, vectors=vectors) for matrix in matrices]
             values, columns = zip(*parts, strict=True)
             return np.stack(values), np.stack(columns) if vectors else None
-        from scipy.linalg import eigh  # Imported where it is used: it is slow to import.
-
         # By divide and conquer, which takes half the time of the default. The transposed matrix
         # is the same one, in the order of LAPACK.
         how: Any = {"driver": "evd", "check_finite": False, "eigvals_only": not vectors}
-        result = eigh(matrices.T, **how)
+        result = scipy.linalg.eigh(matrices.T, **how)
         return result if vectors else (result, None)
     except np.linalg.LinAlgError:
         return np.full(matrices.shape[:-1], np.nan, matrices.dtype), np.full_like(matrices, np.nan)

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, programs
@@ -246,9 +247,8 @@ class Pooled:
 
     def _inside(self, kind: np.ndarray) -> np.ndarray:
         """Sums over pairs of rows of one kind, by models and groups, `[m, g, m, g]`."""
-        from scipy.sparse import csr_array  # Imported where it is used: it is slow to import.
-
-        of_kind = csr_array((self.weights, (self.place, kind)), (self.sizes.size, kind.max() + 1))
+        shape = self.sizes.size, kind.max() + 1
+        of_kind = scipy.sparse.csr_array((self.weights, (self.place, kind)), shape)
         return (of_kind @ of_kind.T).toarray().reshape(self.sizes.shape * 2)
 
     def _diagonal(self, values: np.ndarray) -> np.ndarray:

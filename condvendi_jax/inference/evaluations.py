@@ -137,7 +137,9 @@ class Plan:
             more: Any = {"weighted": pairs.weights is not None, "unbiased": self.unbiased}
             more |= {"encoder": self.encoder, "one_prompt": to_one.get(name)}
             if pairs.paired and pairs.layout is None:
-                more |= {"distinct_prompts": pairs.prompt_kinds[0], "answers": _answers(pairs)}
+                more["distinct_prompts"] = pairs.prompt_kinds[0]
+                if max(counts := answers_to_each(pairs), default=1) > 1:
+                    more["answers"] = int(counts.min()), int(counts.max())
             chosen = pairs.dtype.name, pairs.bandwidths
             evaluation = Evaluation(pairs.n, *chosen, orders, self.seed, **more)
             advice = saturation.advice(evaluation, pairs)
@@ -299,9 +301,3 @@ def answers_to_each(pairs: Pairs) -> np.ndarray:
     answers = Answers.of(pairs)
     kinds = answers.points.prompt_kinds[1] if answers.kind is None else answers.kind
     return np.bincount(kinds, answers.copies).astype(int)
-
-
-def _answers(pairs: Pairs) -> tuple[int, int] | None:
-    """The fewest and the most of them; None where no prompt repeats."""
-    counts = answers_to_each(pairs)
-    return (int(counts.min()), int(counts.max())) if max(counts, default=1) > 1 else None

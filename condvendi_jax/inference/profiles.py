@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # Its modules are imported when they are used.
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks, programs
@@ -504,6 +505,4 @@ class _Drawn(NamedTuple):
 
 def _level_of(times: float, freedom: float) -> float:
     """The level of an interval so many standard errors to each side."""
-    from scipy.special import stdtr  # Imported where it is used: it is slow to import.
-
-    return float(2 * stdtr(freedom, -times))
+    return float(2 * scipy.special.stdtr(freedom, -times))

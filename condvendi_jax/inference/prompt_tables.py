@@ -72,10 +72,9 @@ class Contributions(Result):
         """The rows, or their `labels` as for `by`, that add least and most to the main score."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        if labels is None:
-            rows = enumerate(self.influences.conditional.tolist())
-            values = {f"row {k}": value for k, value in rows}
-        else:
+        rows = enumerate(self.influences.conditional.tolist())
+        values = {f"row {k}": value for k, value in rows}
+        if labels is not None:
             values = {str(name): of.conditional for name, of in self.by(labels).items()}
         return plots.of_parts(values, self._titles.get("conditional") or self._titles["vendi"])
 

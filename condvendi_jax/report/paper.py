@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from condvendi_jax import __version__
@@ -125,15 +125,13 @@ def _in_a_column(bars: Bars, level: float) -> str:
     return "\n".join(["\\begin{table}", *table, note, "\\end{table}"])
 
 
-def _kernels(result: evaluation.Evaluation) -> list[str]:
-    sentences = []
+def _kernels(result: evaluation.Evaluation) -> Iterator[str]:
     for name, (width, rule, noise) in result.bandwidths.items():
         kernel = rule.partition(": ")[2].removesuffix(" has no bandwidth")
         if width is not None and not rule.startswith(GIVEN):
             draws = "" if noise is None else f", ± {noise:.1%} over other draws of the subsets"
             kernel = f"Gaussian with bandwidth {width:.4g} ({rule}{draws})"
-        sentences.append(f"The kernel of the {name} is {kernel}.")
-    return sentences
+        yield f"The kernel of the {name} is {kernel}."
 
 
 def escaped(text: str) -> str:

@@ -67,30 +67,21 @@ def html(
         copies = _copies(comparison, encoder)
         drawn = over and encoded(over.plot())
         plane = rated and encoded(plots.qualities(rated, comparison.n.values(), comparison.first))
-    bars = comparison.bars
-    answer, certainty = answered(comparison)
-    shown: dict[str, Any] = {"comparison": comparison, "models": [*comparison.models]}
-    shown |= {"failed": not_computed(failed), "warnings": warning_lines(comparison.advice)}
-    shown |= {"bars": bars, "ticks": bars.ticks, "at": functools.partial(_place, bars.end)}
-    shown |= {"lettered": any(bar.letters for bar in bars.models), "copies": copies}
     things = "outputs"
     if outputs:
-        things = "answers" if all(map(_texts, outputs.values())) else "pictures"
-    shown |= {
-        "things": things,
-        "rows": _rows(comparison, outputs, things),
-        "answer": answer,
-        "certainty": certainty,
-    }
+        texts = all(isinstance(item, str) for items in outputs.values() for item in items)
+        things = "answers" if texts else "pictures"
+    shown: dict[str, Any] = {"comparison": comparison, "models": [*comparison.models]}
+    shown |= {"failed": not_computed(failed), "warnings": warning_lines(comparison.advice)}
+    shown |= {"bars": comparison.bars, "answered": answered(comparison), "copies": copies}
+    shown |= {"things": things, "rows": _rows(comparison, outputs, things)}
     shown |= {"scored": _scored(comparison, encoder, command), "drawn": drawn, "plane": plane}
-    shown |= {"best": undominated(rated), "shown": _PROMPTS, "typical": {}}
-    why = "by default up to 10,000 outputs, where a bandwidth moves"
-    shown["unprofiled"] = comparison.failed.get("profile", why)
+    shown |= {"best": undominated(rated), "shown": _PROMPTS}
     if behind:
-        lengths, ratio = _lengths(behind, outputs)
         shown |= {"behind": behind, "items": Items(behind, outputs, prompts)}
-        shown |= {"heat": _heat(behind), "panels": _panels(behind), "typical": behind.typical}
-        shown |= {"lengths": lengths, "ratio": ratio}
+        shown |= {"heat": _heat(behind), "panels": _panels(behind)}
+        if things == "answers":
+            shown["lengths"], shown["ratio"] = _lengths(behind, outputs)
     files.write_text(path, _template().render(shown))
 
 
@@ -119,13 +110,7 @@ def answered(comparison: Comparison) -> tuple[str, str]:
     if len(comparison.models) == 1:
         return " ".join(comparison.headline()), "One model: nothing to compare."
     main = comparison.main[0]
-    words = filter(None, [f"{main.name}: {main}", main.equality(), main.ranks()])
-    return comparison.verdict(), " ".join(f"{sentence}." for sentence in words)
-
-
-def _place(end: float, value: float) -> str:
-    """Where a number stands on an axis from 1 to its end."""
-    return f"{100 * (min(max(value, 1), end) - 1) / (end - 1):.2f}%"
+    return comparison.verdict(), f"{main.name}: {main.in_full()}."
 
 
 def _rows(comparison: Comparison, outputs: Any, things: str) -> list[str]:
@@ -141,10 +126,6 @@ def _rows(comparison: Comparison, outputs: Any, things: str) -> list[str]:
         odd = [f"{count / total:.1%} {what}" for what, count in counts.items()]
         lines.append(tables.listed(odd) if odd else "none looks like a refusal or an error")
     return [*lines, *filter(None, [comparison.read])]
-
-
-def _texts(items: Sequence[Any]) -> bool:
-    return all(isinstance(item, str) for item in items)
 
 
 def _copies(comparison: Comparison, encoder: str | None) -> dict[str, tuple[str, str]]:
@@ -197,8 +178,11 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
     return several, rows
 
 
-def _panels(behind: Behind) -> list[list[dict[str, Any]]]:
-    """The outputs to each prompt by model: near-duplicates, and other models that have some."""
+def _panels(behind: Behind) -> list[list[tuple[int, list[Any], int]]]:
+    """By prompt the models, with near-duplicates, who shares them, and how many others there are.
+
+    Models are given by their numbers.
+    """
     shape = len(behind.first), len(behind.models)
     cells = np.ravel_multi_index((behind.prompt, behind.model), shape)
     rest = np.bincount(cells[behind.group < 0], minlength=math.prod(shape)).reshape(shape)
@@ -207,27 +191,15 @@ def _panels(behind: Behind) -> list[list[dict[str, Any]]]:
         for index, alike in models.items():
             others = [behind.models[k] for k in models if k != index]
             groups[int(behind.prompt[alike[0]]), index].append((alike, others))
-    models = [*enumerate(zip(behind.models, behind.prompts, strict=True))]
+    models = [*enumerate(behind.prompts)]
     return [
-        [
-            {
-                "model": m,
-                "index": i,
-                "scored": by[k],
-                "groups": sorted(groups[k, i]),
-                "rest": int(rest[k, i]),
-            }
-            for i, (m, by) in models
-            if k in by
-        ]
+        [(i, sorted(groups[k, i]), int(rest[k, i])) for i, by in models if k in by]
         for k in range(shape[0])
     ]
 
 
-def _lengths(behind: Behind, outputs: Any) -> tuple[tables.Table | None, float]:
+def _lengths(behind: Behind, outputs: Any) -> tuple[tables.Table, float]:
     """The lengths of the texts of each model, and the largest median over the smallest one."""
-    if outputs is None or not all(map(_texts, outputs.values())):
-        return None, math.nan
     rows, medians = [], []
     for index, name in enumerate(behind.models):
         lengths = [len(outputs[name][row]) for row in behind.row[behind.model == index]]

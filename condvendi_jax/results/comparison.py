@@ -195,16 +195,16 @@ class Comparison(Result):
 
     def scores(self) -> tables.Table:
         """A row for each model: its scores with intervals, plug-in scores and letters."""
-        columns = [("n", {model: f"{n:,}" for model, n in self.n.items()}), *self._to_one_prompt]
+        columns = self._to_one_prompt
         for ranking in self.rankings:
             columns += ranking.columns(plug_in=True).items()
         return self._table(columns)
 
     def _table(self, columns: Sequence[tuple[str, Mapping[str, str]]]) -> tables.Table:
-        """A row for each model: by the main score if it was tested, else as they were given."""
+        """Models and their n: by the main score if it was tested, else as they were given."""
         models = self.main[0].values if self.main[0].tested else self.models
-        rows = [[m, *(cells.get(m, "-") for _, cells in columns)] for m in models]
-        return tables.Table(["model", *(name for name, _ in columns)], rows)
+        rows = [[m, f"{self.n[m]:,}", *(cells.get(m, "-") for _, cells in columns)] for m in models]
+        return tables.Table(["model", "n", *(name for name, _ in columns)], rows)
 
     @property
     def _to_one_prompt(self) -> list[tuple[str, dict[str, str]]]:
@@ -272,7 +272,7 @@ class Comparison(Result):
     def notes(self) -> list[str]:
         """The bandwidths, what the errors and letters say, and what was not tested."""
         notes = [str(self.shared_prompts)] if self.shared_prompts else []
-        notes += [*self.first.embedded(), *evaluations.bandwidth_notes(self.bandwidths)]
+        notes += evaluations.kernel_notes(self.first)
         notes += evaluations.unbiased_notes(self.evaluations.values())
         noun = self.first.noun
         words = f"numbers of {noun} differ: scores that grow with them are those of"
@@ -317,7 +317,10 @@ class Comparison(Result):
     @property
     def bars(self) -> Bars:
         """How many outputs of each model differ, in the order of the main ranking."""
-        return evaluations.bars(self.evaluations).ranked(self.main[0].letters)
+        bars = evaluations.bars(self.evaluations)
+        by_name, letters = {bar.model: bar for bar in bars.models}, self.main[0].letters
+        ranked = (by_name[model]._replace(letters=marks) for model, marks in letters.items())
+        return bars._replace(models=tuple(ranked))
 
     def verdict(self) -> str:
         """A sentence: who leads, that no difference is shown, or why none is tested."""
@@ -351,13 +354,7 @@ class Comparison(Result):
             lines.append(
                 f"Prompts with too few {self.first.noun} for the draws, left out of good: {words}"
             )
-        lines += [
-            "",
-            self.summary(),
-            "",
-            evaluations.chosen_kernels(self.bandwidths, self.first.noun),
-        ]
-        lines += evaluations.about_rows(self.evaluations.values())
+        lines += ["", self.summary(), "", *evaluations.about_rows(self.evaluations.values())]
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [evaluations.INTERVALS] if known else []
         if any(ranking.unbiased for ranking in self.main):
@@ -378,16 +375,11 @@ class Comparison(Result):
         known = self.matched in ("rows", "prompts") and max(numbers)
         return f"{words}, {count:,} of {max(numbers):,} prompts" if known else words
 
-    @property
-    def _given(self) -> str:
-        """How many answers a prompt has, if the short table says how many of these differ."""
-        unbiased = self.main[0].order == 2 and self.main[0].unbiased
-        return evaluations.given_answers(self.evaluations) if unbiased else ""
-
     def summary(self) -> tables.Table:
         """A short table: the main scores and, where prompts repeat, how many answers differ."""
-        columns = [("n", {model: f"{n:,}" for model, n in self.n.items()})]
-        if given := self._given:
+        columns, main = [], self.main[0]
+        given = evaluations.given_answers(self.evaluations)
+        if given and main.order == 2 and main.unbiased:
             differ = {m: str(e.order(2).given) for m, e in self.evaluations.items()}
             columns.append((f"differ, of {given}", differ))
         columns += self._to_one_prompt

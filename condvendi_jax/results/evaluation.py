@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -48,6 +48,11 @@ def _cut(truncation: int | None) -> str:
 def plain_order(order: float) -> float | str:
     """An order, or an end of an interval, for JSON, which has no infinity."""
     return "inf" if math.isinf(order) else int(order) if float(order).is_integer() else order
+
+
+def of_entropy(scored: Any) -> dict[str, Any]:
+    """The order and the truncation of scores, for JSON."""
+    return {"order": plain_order(scored.order), "truncation": scored.truncation}
 
 
 class ErrorsBy(NamedTuple):
@@ -155,8 +160,7 @@ class ScoredOrder:
             return values and {name: plain(getattr(values, name)) for name in names}
 
         entropies = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: len(names)]
-        shown = {"order": plain_order(result.order), "truncation": result.truncation}
-        shown |= {"method": result.method, **(of_names(result.scores) or {})}
+        shown = of_entropy(result) | {"method": result.method, **(of_names(result.scores) or {})}
         shown["intervals"] = result.estimation and of_names(result.intervals)
         shown["standard_errors"] = of_names(self.standard_errors)
         shown |= plain({"errors_by": self.errors_by, "saturated": self.saturated})
@@ -263,22 +267,19 @@ class Evaluation(Result):
         scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
         return {"n": self.n, **self.choices(), **shown, "scores": scores}
 
-    def _shown(self) -> list[tuple[ScoredOrder, bool, str]]:
+    def _shown(self) -> Iterator[tuple[ScoredOrder, bool, str]]:
         """Every order, whether unbiased, with its name; plug-in scores follow unbiased ones."""
-        shown = []
         for scored in self.orders:
             unbiased = self.unbiased and scored.population is not None
-            shown.append((scored, unbiased, scored.name))
+            yield scored, unbiased, scored.name
             if unbiased:
-                shown.append((scored, False, f"{scored.name}, plug-in"))
-        return shown
+                yield scored, False, f"{scored.name}, plug-in"
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each order and score, and another one for a plug-in score."""
         lines = []
         for scored, unbiased, _ in self._shown():
-            whole = scored.decomposition
-            start = {"order": plain_order(whole.order), "truncation": whole.truncation}
+            start = of_entropy(scored.decomposition)
             for name in self.names:
                 line = start | {"unbiased": unbiased, "score": name, "n": self.n}
                 lines.append(line | scored.estimate(name, unbiased=unbiased).as_dict())
@@ -295,8 +296,7 @@ class Evaluation(Result):
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
-        notes = [*self.embedded(), *bandwidth_notes(self.bandwidths)]
-        notes += [*unbiased_notes([self]), *self._fixed_prompts()]
+        notes = [*kernel_notes(self), *unbiased_notes([self]), *self._fixed_prompts()]
         prompts = self.distinct_prompts
         what = self.noun + " to each prompt" * bool(prompts and 1 < prompts < self.n)
         for scored in self.orders:
@@ -345,7 +345,7 @@ class Evaluation(Result):
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
         lines = [*warning_lines(self.advice), meaning({"": self}), "", self.table(), ""]
         lines += [str(self.quality)] if self.quality else []
-        lines += [chosen_kernels(self.bandwidths, self.noun), *about_rows([self])]
+        lines += about_rows([self])
         if any(scored.errors_by for scored in self.orders):
             lines.append(INTERVALS)
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -363,18 +363,18 @@ def read_lines(words: str) -> list[str]:
     return [f"Read: {words}"] if words else []
 
 
-def about_rows(evaluations: Collection[Evaluation]) -> list[str]:
-    """Of which prompts scores are, and how they count; or that there are no prompts."""
-    if not all(result.paired for result in evaluations):
-        return ["Without prompts: part of this diversity may be that of the prompts"]
-    lines = []
+def about_rows(evaluations: Collection[Evaluation]) -> Iterator[str]:
+    """The kernels; of which prompts scores are, and how they count, or that there are none."""
+    first = next(iter(evaluations))
+    yield chosen_kernels(first.bandwidths, first.noun)
+    if not first.paired:
+        yield "Without prompts: part of this diversity may be that of the prompts"
     if any(one.curve for result in evaluations if (one := result.one_prompt)):
         words = "conditional and information compare similar prompts, too"
-        lines.append(f"At most: with 95% confidence; {words}")
-    if any(result.weighted for result in evaluations):
+        yield f"At most: with 95% confidence; {words}"
+    if first.paired and any(result.weighted for result in evaluations):
         words = "where they are not integers, prompts count by them, not each once"
-        lines.append(f"Weights: given; {words}")
-    return lines
+        yield f"Weights: given; {words}"
 
 
 UNBIASED = "the estimate if you sampled forever"
@@ -459,14 +459,12 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     if known := of_one_prompt(evaluations):
         return in_a_sentence(known, first.noun)
     numbers, given = bars(evaluations), given_answers(evaluations)
-    apart = numbers.apart
+    apart, top = numbers.apart, numbers.models[0]
     things = first.noun if given or not first.paired else "pairs of output and prompt"
+    start, verb = f"{numbers.what}: about", ""
     if given:
         start, verb = f"of {given} {things} to a prompt, about", " differ"
-    else:
-        start, verb = f"{numbers.what}: about", ""
     shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
-    top = numbers.models[0]
     first_model = f" ({top.model})" if shown[1:] else ""
     shown[0] = f"{tables.rough(top.value)}{verb}{first_model}"
     words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {numbers.by}."
@@ -479,11 +477,13 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     return words
 
 
-def bandwidth_notes(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
-    """A line for each bandwidth, with the rule that chose it."""
+def kernel_notes(result: Evaluation) -> list[str]:
+    """The encoder, if `evaluate` or `compare` used one, and each bandwidth with its rule."""
+    bandwidths = result.bandwidths
     starts = {name: "" if h.within_prompts else "bandwidth of " for name, h in bandwidths.items()}
     widths = {name: f"{h.bandwidth:.4g}, " if h.bandwidth else "" for name, h in bandwidths.items()}
-    return [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
+    notes = [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
+    return [*result.embedded(), *notes]
 
 
 def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,12 +52,6 @@ class Bars(NamedTuple):
     limit: float = math.nan
     apart: Sequence[str] = ()
 
-    def ranked(self, letters: Mapping[str, str]) -> Self:
-        """In the order of a ranking, with its letters."""
-        by_name = {bar.model: bar for bar in self.models}
-        marked = [by_name[model]._replace(letters=marks) for model, marks in letters.items()]
-        return self._replace(models=tuple(marked))
-
     @property
     def axis(self) -> str:
         """What an axis of the numbers is called."""
@@ -68,6 +62,10 @@ class Bars(NamedTuple):
         """The end of the axis: the limit, or beyond the largest number that is known."""
         known = [x for bar in self.models for x in bar[1:4] if math.isfinite(x)]
         return max(2.0, *(1.05 * x for x in known)) if math.isnan(self.limit) else self.limit
+
+    def place(self, value: float) -> str:
+        """Where a number stands on the axis, for HTML."""
+        return f"{100 * (min(max(value, 1), self.end) - 1) / (self.end - 1):.2f}%"
 
     @property
     def ticks(self) -> list[float]:

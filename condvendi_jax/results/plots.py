@@ -27,8 +27,6 @@ _DOTS = 120  # An inch of a picture, in a notebook.
 _SHADE, _GREY = "0.9", "0.4"
 _BESIDE = ("axes fraction", "data")  # The coordinates of a text beside a panel.
 _SMALL = 7  # The size of texts in points.
-# The ticks of a logarithmic axis of many decades, and of one at most.
-_FEW, _MANY = (1,), (1, 2, 5)
 
 
 class Picture(Figure):
@@ -144,7 +142,7 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
         panel.set_yscale("log")
         low, high = _reach(drawn, np.where(saturated[..., None], math.nan, bands))
         panel.set_ylim(low, high)
-        panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 300 * low else _MANY))
+        panel.yaxis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5)))
     ends = np.concatenate([widths[:1], np.sqrt(widths[1:] * widths[:-1]), widths[-1:]])
     for k in np.flatnonzero(np.all(saturated, axis=0)):  # Up to half way to the next ones.
         panel.axvspan(ends[k], ends[k + 1], color=_SHADE, linewidth=0, zorder=0)

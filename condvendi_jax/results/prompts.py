@@ -10,7 +10,7 @@ import numpy as np
 from condvendi_jax.base import checks, tables
 from condvendi_jax.base.result import Result, plain
 from condvendi_jax.entropies import Decomposition, PerScore
-from condvendi_jax.results.evaluation import plain_order, score_name
+from condvendi_jax.results.evaluation import of_entropy, score_name
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.reasons import Reason
 from condvendi_jax.statistics.shrinkage import RELIABLE, PromptSpread
@@ -153,15 +153,12 @@ class PromptTable(Result):
 
     def as_dict(self) -> dict[str, Any]:
         names = ("mean", "standard_error", "spread", "reason", "prompts")
-        return self._order | plain({name: getattr(self, name) for name in names})
-
-    @property
-    def _order(self) -> dict[str, Any]:
-        whole = self.decomposition
-        return {"order": plain_order(whole.order), "truncation": whole.truncation}
+        shown = plain({name: getattr(self, name) for name in names})
+        return of_entropy(self.decomposition) | shown
 
     def lines(self) -> list[dict[str, Any]]:
-        return [{"prompt": None, **self._order, **scored.as_dict()} for scored in self.prompts]
+        start = {"prompt": None} | of_entropy(self.decomposition)
+        return [start | scored.as_dict() for scored in self.prompts]
 
     def parts(self) -> list[str | tables.Table]:
         """The three least and the three most diverse prompts, and what the numbers mean."""

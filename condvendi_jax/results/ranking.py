@@ -11,7 +11,7 @@ import numpy as np
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.results.estimate import Estimate
-from condvendi_jax.results.evaluation import Limit, plain_order, score_name
+from condvendi_jax.results.evaluation import Limit, of_entropy, plain_order, score_name
 from condvendi_jax.results.planning import percent
 from condvendi_jax.statistics import multiplicity
 from condvendi_jax.statistics.reasons import IDENTICAL, Reason
@@ -206,8 +206,7 @@ class Ranking(Result):
 
     @property
     def _start(self) -> dict[str, Any]:
-        order = plain_order(self.order)
-        return {"score": self.score, "order": order, "truncation": self.truncation}
+        return {"score": self.score} | of_entropy(self)
 
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""
