@@ -67,7 +67,7 @@ def html(
         copies = _copies(comparison, encoder)
         drawn = over and encoded(over.plot())
         plane = rated and encoded(plots.qualities(rated, comparison.n.values(), comparison.first))
-    things = "outputs"
+    things = comparison.first.noun
     if outputs:
         texts = all(isinstance(item, str) for items in outputs.values() for item in items)
         things = "answers" if texts else "pictures"
@@ -80,7 +80,7 @@ def html(
     if behind:
         shown |= {"behind": behind, "items": Items(behind, outputs, prompts)}
         shown |= {"heat": _heat(behind), "panels": _panels(behind)}
-        if things == "answers":
+        if outputs and things == "answers":
             shown["lengths"], shown["ratio"] = _lengths(behind, outputs)
     files.write_text(path, _template().render(shown))
 
@@ -115,17 +115,17 @@ def answered(comparison: Comparison) -> tuple[str, str]:
 
 def _rows(comparison: Comparison, outputs: Any, things: str) -> list[str]:
     """How many outputs were scored, and which shares of them may be no answers of a model."""
-    total, models = sum(comparison.n.values()), len(comparison.models)
-    whose = f" of {models:,} models" * (models > 1)
-    lines = [f"{total:,} {things}{whose}"]
-    if comparison.first.paired and things == "answers":
+    total, prompts = sum(comparison.n.values()), comparison.first.distinct_prompts
+    asked = f" to {prompts:,} prompts" if prompts else ""
+    lines = [comparison.read or f"{total:,} {things}{asked}"]
+    if comparison.first.paired and outputs and things == "answers":
         counts: Any = collections.Counter()
         for model, pairs in comparison.pairs.items():
             kinds = doubted(outputs[model], pairs.prompt_kinds[1].tolist())
             counts.update({what: count for what, (count, _) in kinds.items()})
         odd = [f"{count / total:.1%} {what}" for what, count in counts.items()]
         lines.append(tables.listed(odd) if odd else "none looks like a refusal or an error")
-    return [*lines, *filter(None, [comparison.read])]
+    return lines
 
 
 def _copies(comparison: Comparison, encoder: str | None) -> dict[str, tuple[str, str]]:

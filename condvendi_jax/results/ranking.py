@@ -267,10 +267,11 @@ class Ranking(Result):
             reasons = tables.listed([*self.reasons]) or "nothing was tested"
             return f"These data cannot tell the models apart: {reasons}."
         if "apart" in self.states:
-            rest = [name for name in self.values if name not in self.best]
             words = f"{tables.listed(self.best)} lead, and cannot be told apart"
             if len(self.best) == 1:
-                words = f"{self.best[0]} leads: it is more diverse than {tables.listed(rest)}"
+                (best,), others = self.best, [name for name in self.values if name not in self.best]
+                whom = others[0] if len(others) == 1 else "every other model"
+                words = f"{best} leads: it is more diverse than {whom}"
         elif self.states == {"equal"}:
             words = f"The models are {self.equal}"
         else:
