@@ -172,9 +172,7 @@ class Options:
     def paths(self, kind: Any) -> dict[str, str]:
         """The values of the flags that are a `Source` or a `Target`, by `--name`."""
         names = [field.name for field, hint, _ in flags.fields(type(self)) if hint is kind]
-        paths = {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
-        pairs = pairs_beside(paths.get("--csv"))
-        return paths | ({"--csv, of pairs": pairs} if pairs else {})
+        return {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
 
     def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
         """The file of prompts of each model; none where all share one, or none."""
@@ -209,14 +207,6 @@ def paths_in(value: str) -> list[str]:
     return [value] if files.expanded(value).exists() else value.split(",")
 
 
-def pairs_beside(path: str | None) -> str | None:
-    """The file of pairs beside one of models, such as scores_pairs.csv; None if there is none."""
-    if path is None or path == files.STANDARD_OUTPUT:
-        return None
-    models = pathlib.Path(path)
-    return str(models.with_stem(f"{models.stem}_pairs"))
-
-
 def write(
     given: Options,
     result: Evaluation | Comparison,
@@ -233,7 +223,6 @@ def write(
     the table. A plan is printed in place of its pilot. Comparisons have their own profile.
     """
     profile = result.profile if isinstance(result, Comparison) else profile
-    below = [*beside]
 
     def as_json(path: str) -> None:
         content = {**result.as_dict(), "kernel": given.kernel, "inputs": read.described}
@@ -255,12 +244,12 @@ def write(
 
     def as_csv(path: str) -> None:
         files.write_text(path, (plan or result).comma_separated())
-        if not plan and result.pair_lines() and (pairs := pairs_beside(path)):
-            files.write_text(pairs, result.comma_separated("pairs"))
-            below.append(f"Written: {path} (models) and {pairs} (pairs of models)")
+
+    def as_pairs(path: str) -> None:
+        files.write_text(path, result.comma_separated("pairs"))
 
     writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
-    writers["latex_details"] = functools.partial(as_latex, long=True)
+    writers |= {"latex_details": functools.partial(as_latex, long=True), "csv_pairs": as_pairs}
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
     try:
         for name, write_to in writers.items():
@@ -271,5 +260,5 @@ def write(
             sys.stderr.write(f"{command.escaped(line)}\n")
         answer = [result.details(), *read.notes] if given.verbose else [str(plan or result)]
         answer += ["", str(plan)] if given.verbose and plan else []
-        table = "\n".join([*answer, *below])
+        table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)

@@ -66,9 +66,8 @@ class Compare(Options):
         "Compare models on all of their prompts, as samples of one population of prompts, also on "
         "those that only some models answer.",
     )
-    csv: Target | None = flag(
-        None, "Also write the scores of models to this CSV file, and pairs of models beside it."
-    )
+    csv: Target | None = flag(None, "Also write the scores of models to this file as CSV.")
+    csv_pairs: Target | None = flag(None, "The same of every two models: differences, overlaps.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

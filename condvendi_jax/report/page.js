@@ -31,7 +31,7 @@
   more.innerHTML = text("#rows");
   const rows = [...body.rows, ...more.rows];
   const panels = [...all(".prompt"), ...text("#rest").split(/(?=<details class="prompt">)/).filter(Boolean)];
-  let current = -1, ordered = [...rows], listed = ordered, start = 0;
+  let model = "", current = -1, ordered = [...rows], listed = ordered, start = 0;
   function draw() {
     body.replaceChildren(...listed.slice(start, start + SHOWN));
     const end = start + body.rows.length, number = n => n.toLocaleString("en");
@@ -105,7 +105,8 @@
     const one = target.matches("li, section");  // One output, or those of one model.
     if (one) target.classList.add("found");
     (target.matches("li") ? target : $("#viewer")).scrollIntoView({ block: target.matches("li") ? "center" : "start" });
-    if (one) target.scrollIntoView({ block: "nearest" });
+    model = /^(m\d+)-/.exec(id)?.[1] ?? "";
+    if (model) target.scrollIntoView();
     $("div[id]", panel).focus({ preventScroll: true });
   }
   const go = id => { history.replaceState(null, "", `#${id}`); show(id); };
@@ -117,7 +118,9 @@
   });
   const step = by => {
     const next = current >= 0 && listed[listed.indexOf(rows[current]) + by];
-    if (next) go($("a", next).hash.slice(1));
+    if (!next) return;
+    const id = $("a", next).hash.slice(1), same = `${model}-${id.slice(1)}`;
+    go(model && panelOf(same) >= 0 ? same : id);
   };
   const back = () => { if (current >= 0) $("a", rows[current]).focus(); };
   $("#next").addEventListener("click", () => step(1));

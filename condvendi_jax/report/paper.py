@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from condvendi_jax import __version__
@@ -58,10 +58,11 @@ def latex(
     first = next(iter(evaluations.values()))
     bars = evaluation.bars(evaluations) if alone else result.bars
     known = encoder or first.encoder_name or "[name the encoder]"
-    within = first.bandwidths["outputs"].within_prompts
-    embedded = [] if within else [f"The embeddings are those of {known}."]
-    software = f"condvendi_jax {__version__} (seed {first.seed}) {_CITED}"
-    computed = f"Computed in {first.dtype} by {software}."
+    chosen = first.bandwidths["outputs"]
+    compared = chosen.within_prompts or "equal" in chosen.rule  # Not by embeddings.
+    embedded = [] if compared else [f"The embeddings are those of {known}."]
+    computed = f"Computed in {first.dtype} by condvendi_jax {__version__} (seed {first.seed}) "
+    computed += f"{_CITED}."
     verdict = [] if alone or len(evaluations) == 1 else [result.verdict()]
     optional = [*embedded, *_kernels(first), *verdict]
     if long:
@@ -70,13 +71,17 @@ def latex(
         told = [] if alone else [f"{r.name}: {r.in_full()}" for r in result.rankings]
         if not alone and result.profile:
             told.append(f"{result.profile.heading()} {'. '.join(result.profile.leads())}")
-        short = {item.note(): item._replace(remedy="").note() for item in result.advice}
+        kept = [item for item in result.advice if item.code != evaluation.DOUBT]
+        short = {item.note(): item._replace(remedy="").note() for item in kept}
         told += [short.get(note, note) for note in result.notes()]  # Remedies are for the author.
         said = [f"{capitalized(note).strip(' .')}." for note in told]
         sentences = [*meant, _scored(evaluations, bars), *optional, *said, computed]
     else:
         table = _in_a_column(bars, math.nan if alone else result.level)
-        sentences = _in_words(_WORDS, _scored(evaluations, bars), optional, computed)
+        sentences = [_scored(evaluations, bars), computed]
+        for sentence in optional:  # As far as there are words left.
+            if len(" ".join([*sentences, sentence]).split()) <= _WORDS:
+                sentences.insert(-1, sentence)
     warned = "".join(f"% {' '.join(w.split())}\n" for w in evaluation.warning_lines(result.advice))
     orders = [scored.decomposition.order for scored in first.orders]
     keys = ["jalali2026conditional", *(["jalali2023rke"] if 2 in orders else []), _SOFTWARE]
@@ -99,16 +104,6 @@ def _scored(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str
     if len(evaluations) > 1:
         data += f" from each of {len(evaluations)} models"
     return f"We scored {data}{bars.by and f' by {bars.by}'} {_CITED}: the number of {bars.what}."
-
-
-def _in_words(most: int, start: str, optional: Sequence[str], end: str) -> list[str]:
-    """The start, the optional sentences for which there are words left, and the end."""
-    kept, left = [start], most - len(f"{start} {end}".split())
-    for sentence in optional:
-        if (count := len(sentence.split())) <= left:
-            kept.append(sentence)
-            left -= count
-    return [*kept, end]
 
 
 def _in_a_column(bars: Bars, level: float) -> str:

@@ -59,8 +59,7 @@ def html(
     from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
     over, rated, failed = comparison.profile, comparison.qualities, dict(comparison.failed)
-    behind = drawn = plane = None
-    copies: dict[str, tuple[str, str]] = {}
+    behind = drawn = plane = copies = None
     with checks.optional("outputs behind the scores", failed):
         behind = outputs_behind.of_pairs(comparison.pairs)
     with checks.optional("figures", failed):

@@ -231,12 +231,15 @@ class Comparison(Result):
         return tables.Table([*heading, f"{self.rankings[0].equal}, p", "missed below"], rows)
 
     def lines(self) -> list[dict[str, Any]]:
-        """A line for each score and model, and one for the number of different models."""
+        """A line for each score and model, `bars` too, and for the number of different models."""
         lines = [line for ranking in self.rankings for line in ranking.lines()]
+        blank, names = dict.fromkeys(lines[0], None), ("model", "value", "low", "high")
+        differ = [dict(zip(names, bar, strict=False)) for bar in self.bars.models]
+        lines += [blank | {"score": "differ", "order": 2} | numbers for numbers in differ]
         if self.between:
             number = {"value": self.between.number, "standard_error": self.between.standard_error}
             number |= {"score": "different_models", "order": 2}
-            lines.append(dict.fromkeys(lines[0], None) | number)
+            lines.append(blank | number)
         return lines
 
     def pair_lines(self) -> list[dict[str, Any]]:

@@ -443,8 +443,11 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
         title = score_name(name, decomposition.order, decomposition.truncation)
         what = f"different {first.noun}" + " for similar prompts" * (first.paired and not given)
         what += f" to a prompt, of {given}" if given else ""
-        if given and first.unbiased:
-            limit = max(result.answers[1] for result in evaluations.values() if result.answers)
+        if given and first.unbiased:  # A number of its own: the score is for any number of answers.
+            title, limit = (
+                "",
+                max(result.answers[1] for result in evaluations.values() if result.answers),
+            )
     values = {bar.model: math.inf if bar.model in apart else bar.value for bar in models}
     models.sort(key=lambda bar: -np.nan_to_num(values[bar.model], nan=-1.0, posinf=math.inf))
     return Bars(what, tuple(models), title, limit, apart)
@@ -467,7 +470,9 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
     first_model = f" ({top.model})" if shown[1:] else ""
     shown[0] = f"{tables.rough(top.value)}{verb}{first_model}"
-    words = f"{tables.capitalized(start)} {tables.listed(shown)}, by {numbers.by}."
+    words = (
+        f"{tables.capitalized(start)} {tables.listed(shown)}{numbers.by and f', by {numbers.by}'}."
+    )
     if apart[1:]:
         many = given or tables.span(result.n for result in evaluations.values())
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."

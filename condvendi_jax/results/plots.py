@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
@@ -70,11 +69,6 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _dark(colour: str) -> np.ndarray:
-    """The colour for a text, which must be darker than a line to be legible."""
-    return 0.7 * np.array(to_rgb(colour))
-
-
 def _reach(values: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
     """The ends of an axis: of the known values, and of their intervals up to twice as far."""
     known, ends = values[np.isfinite(values) & (values > 0)], ends[np.isfinite(ends)]
@@ -120,8 +114,14 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
     values, bands, saturated = profile.curves(name)
     title = f"{score_name(name, profile.order, None)} over the bandwidths of the {profile.axis}"
     title = profile.verdict() if name == profile.main else title
-    height = max(2.3, 0.13 * len(profile.models))
-    picture, panel = started(title, _caption(profile, saturated), height=height)
+    at_limit, height = np.all(saturated, axis=0), max(2.3, 0.13 * len(profile.models))
+    bands_are = f"Bands: {1 - profile.level:.0%}, of a model at all bandwidths at once."
+    if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
+        bands_are = f"Without bands: {profile.reason}."
+    caption = f"{bands_are} Dashed: the chosen bandwidth." + " Grey: all are at a limit." * bool(
+        at_limit.any()
+    )
+    picture, panel = started(title, caption, height=height)
     limit = profile.answers if name == "conditional" else 1
     if limit > 1:  # One over the similarity of two draws of so many answers.
         values, bands = (1 / (1 / limit + (1 - 1 / limit) / x) for x in (values, bands))
@@ -144,7 +144,7 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
         panel.set_ylim(low, high)
         panel.yaxis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5)))
     ends = np.concatenate([widths[:1], np.sqrt(widths[1:] * widths[:-1]), widths[-1:]])
-    for k in np.flatnonzero(np.all(saturated, axis=0)):  # Up to half way to the next ones.
+    for k in np.flatnonzero(at_limit):  # Up to half way to the next ones.
         panel.axvspan(ends[k], ends[k + 1], color=_SHADE, linewidth=0, zorder=0)
     chosen = widths[0] / profile.multiples[0]
     if widths[0] <= chosen <= widths[-1]:
@@ -152,23 +152,14 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
     for axis in (panel.xaxis, panel.yaxis):  # Without powers of ten, at the main ticks.
         axis.set_major_formatter("{x:,.4g}")
         axis.set_minor_formatter("")
-    moved = " (of the prompts in proportion)" * (
-        profile.over == "both" and "prompts" in profile.chosen
-    )
-    panel.set(xlabel=f"bandwidth of the {profile.axis}{moved}", ylabel=label)
+    both = profile.over == "both" and "prompts" in profile.chosen
+    whose = "outputs, and of the prompts in proportion" if both else profile.axis
+    panel.set(xlabel=f"bandwidth of the {whose}", ylabel=label)
     if any(profile.models):  # As their scores are at the chosen bandwidth.
         order = np.argsort(-values[:, np.abs(np.log(widths / chosen)).argmin()], kind="stable")
         lines = [panel.lines[k] for k in order]
         picture.legend(handles=lines, loc="outside right upper", fontsize=_SMALL, frameon=False)
     return picture
-
-
-def _caption(profile: Any, saturated: np.ndarray) -> str:
-    bands = f"Bands: {1 - profile.level:.0%}, of a model at all bandwidths at once."
-    if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
-        bands = f"Without bands: {profile.reason}."
-    grey = " Grey: all models are at a limit." if np.all(saturated, axis=0).any() else ""
-    return f"{bands} Dashed: the chosen bandwidth.{grey}"
 
 
 def of_plan(plan: Any, title: str) -> Picture:
@@ -213,8 +204,8 @@ def of_looks(looks: Any) -> Picture:
     panel.annotate("baseline", (1.02, baseline), xycoords=_BESIDE, va="center", size=_SMALL)
     if first is not None:
         panel.plot(first.step, first.score, "X", color=_COLOURS[3], markersize=8)
-        how = {"size": _SMALL, "color": _dark(_COLOURS[3]), "textcoords": "offset points"}
-        panel.annotate("alarm", (first.step, first.score), (6, 4), **how)
+        at = first.step, first.score
+        panel.annotate("alarm", at, (6, 4), textcoords="offset points", size=_SMALL)
     panel.set(xlabel="step", ylabel="Conditional-RKE (effective number)", ylim=(1, end))
     return picture
 
@@ -271,11 +262,9 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
         x, y = rated.share.value, rated.diversity.value
         if math.isfinite(y):
             ends = [np.array(e.ends or [e.value] * 2) for e in (rated.share, rated.diversity)]
-            bars = ends[0], [y, y], [x, x], np.minimum(ends[1], OPEN * y)
-            plane.plot(*bars, linewidth=1, color=colour)
-            fill = "full" if model in best else "none"
-            plane.plot(x, y, marker, fillstyle=fill, color=colour)
-            how: Any = {"textcoords": "offset points", "size": _SMALL, "color": _dark(colour)}
-            plane.annotate(_plain(model), (x, y), (3, 3), **how)
+            high = np.minimum(ends[1], OPEN * y)
+            plane.plot(ends[0], [y, y], [x, x], high, linewidth=1, color=colour)
+            plane.plot(x, y, marker, color=colour, fillstyle=("none", "full")[model in best])
+            plane.annotate(_plain(model), (x, y), (3, 3), textcoords="offset points", size=_SMALL)
     plane.set(xlabel="share of good outputs", ylabel="diversity among good outputs")
     return picture

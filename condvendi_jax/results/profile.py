@@ -224,7 +224,7 @@ class Profile(Result):
             return "No difference was tested at any bandwidth"
         if states.isdisjoint((-1, 1)):
             return "No significant difference at any tested bandwidth"
-        return "The order of models does not change with the bandwidth"
+        return "No bandwidth reverses the order of two models"
 
     def table(self) -> tables.Table:
         """A row for each bandwidth: the main score of every model with its band."""

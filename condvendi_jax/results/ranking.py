@@ -269,9 +269,9 @@ class Ranking(Result):
         if "apart" in self.states:
             words = f"{tables.listed(self.best)} lead, and cannot be told apart"
             if len(self.best) == 1:
-                (best,), others = self.best, [name for name in self.values if name not in self.best]
+                others = [*self.values.keys() - {*self.best}]
                 whom = others[0] if len(others) == 1 else "every other model"
-                words = f"{best} leads: it is more diverse than {whom}"
+                words = f"{self.best[0]} leads: it is more diverse than {whom}"
         elif self.states == {"equal"}:
             words = f"The models are {self.equal}"
         else:

@@ -342,7 +342,10 @@ def _figure(runs, score):
         panel.set_xlabel("sample size n")
     style.label_lines(*panels)
     said = []
-    for name, words in (("RKE, unbiased", f"Unbiased {prefix}RKE"), ("Vendi", f"{prefix}Vendi")):
+    for name, words in (
+        ("RKE, unbiased", f"Unbiased {prefix}RKE"),
+        ("Vendi", f"full {prefix}Vendi"),
+    ):
         verdicts = [settling.verdict(found.sel(rule=rule, curve=name)) for rule in rules]
         by = f"settles by {sum(start is not None for _, start in verdicts)} of {len(rules)} kernels"
         said.append(f"{words} {by if several else verdicts[0][0]}")

@@ -266,7 +266,7 @@ class Answers(lab.Study):
         drawn = {
             "answers": dots.facets(
                 shown.isel(text=[0], score=[0]), hue="score", column="text", each=_classes,
-                headline=f"{names[0]} gives {value[0]:.1f} different answers to a prompt, "
+                headline=f"{shown.score[0].item()}: {names[0]} gives {value[0]:.1f} different answers to a prompt, "
                 f"{names[-1]} {value[-1]:.1f}", **look,
             ),
             "answers_length": dots.facets(

@@ -280,8 +280,8 @@ def test_saturated_models_are_neither_ranked_nor_tested_anywhere(numbers):
         assert math.isfinite(of.value) == math.isfinite(of.detectable) == known
     assert [*ranking.values][: len(apart)] == sorted(apart)
     names = " and ".join(filter(None, [", ".join(sorted(apart)[:-1]), *sorted(apart)[-1:]]))
-    assert (f"Conditional-RKE. 8 outputs cannot tell {names} apart" in text) == (len(apart) > 1)
-    headline = re.findall(r"\((\w)\)", text.partition("by Conditional-RKE")[0])
+    assert (f". 8 outputs cannot tell {names} apart" in text) == (len(apart) > 1)
+    headline = re.findall(r"\((\w)\)", text.partition(". ")[0])
     assert headline[: len(apart)] == sorted(apart)
     assert ("differ: there may be many more" in text) == (len(apart) == 1)
     leads = re.findall(r"^(\w) leads", text, re.MULTILINE)
