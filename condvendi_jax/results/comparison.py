@@ -234,8 +234,8 @@ class Comparison(Result):
         """A line for each score and model, `bars` too, and for the number of different models."""
         lines = [line for ranking in self.rankings for line in ranking.lines()]
         blank, names = dict.fromkeys(lines[0], None), ("model", "value", "low", "high")
-        differ = [dict(zip(names, bar, strict=False)) for bar in self.bars.models]
-        lines += [blank | {"score": "differ", "order": 2} | numbers for numbers in differ]
+        blank_2 = blank | {"score": "differ", "order": 2}
+        lines += [blank_2 | dict(zip(names, bar, strict=False)) for bar in self.bars.models]
         if self.between:
             number = {"value": self.between.number, "standard_error": self.between.standard_error}
             number |= {"score": "different_models", "order": 2}

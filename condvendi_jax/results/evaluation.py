@@ -148,10 +148,6 @@ class ScoredOrder:
             return given
         return self.estimate("conditional", unbiased=False)
 
-    def cell(self, name: str, *, unbiased: bool) -> str:
-        """The estimate of a score for a table."""
-        return str(self.estimate(name, unbiased=unbiased))
-
     def as_dict(self, names: Sequence[str], *, unbiased: bool = True) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
         result = self.decomposition
@@ -288,7 +284,9 @@ class Evaluation(Result):
     def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
         names, shown = self.names, self._shown()
-        rows = [[label, *(o.cell(n, unbiased=free) for n in names)] for o, free, label in shown]
+        rows = [
+            [label, *(str(o.estimate(n, unbiased=free)) for n in names)] for o, free, label in shown
+        ]
         if self.one_prompt and not self.answers:
             to_one = {"conditional": self.one_prompt.in_words()}
             rows.append(["2, to one prompt", *(to_one.get(name, "") for name in self.names)])
@@ -426,8 +424,9 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     name, apart = "conditional" if first.paired else "vendi", []
     what, title, models, limit = f"different {first.noun} to one prompt", "", [], math.nan
     for model, one in (known := of_one_prompt(evaluations)).items():
-        words = "" if one.state == "known" else one.in_words()
-        models.append(Bar(model, one.value, *one.ends, words))
+        bar = Bar(model, one.value, one.low, one.high)
+        most = bar._replace(low=1.0, high=one.at_most, words=one.in_words())
+        models.append(bar if one.state == "known" else most)
     place = max(range(len(first.orders)), key=lambda k: first.orders[k].decomposition.order == 2)
     for model, result in () if known else evaluations.items():
         order, unbiased = result.orders[place], first.unbiased
@@ -443,11 +442,8 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
         title = score_name(name, decomposition.order, decomposition.truncation)
         what = f"different {first.noun}" + " for similar prompts" * (first.paired and not given)
         what += f" to a prompt, of {given}" if given else ""
-        if given and first.unbiased:  # A number of its own: the score is for any number of answers.
-            title, limit = (
-                "",
-                max(result.answers[1] for result in evaluations.values() if result.answers),
-            )
+        if given and first.unbiased:  # Not the score, which is for any number of answers.
+            title, limit = "", max(e.answers[1] for e in evaluations.values() if e.answers)
     values = {bar.model: math.inf if bar.model in apart else bar.value for bar in models}
     models.sort(key=lambda bar: -np.nan_to_num(values[bar.model], nan=-1.0, posinf=math.inf))
     return Bars(what, tuple(models), title, limit, apart)
@@ -468,8 +464,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     if given:
         start, verb = f"of {given} {things} to a prompt, about", " differ"
     shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
-    first_model = f" ({top.model})" if shown[1:] else ""
-    shown[0] = f"{tables.rough(top.value)}{verb}{first_model}"
+    shown[0] = f"{tables.rough(top.value)}{verb}" + (f" ({top.model})" if shown[1:] else "")
     words = (
         f"{tables.capitalized(start)} {tables.listed(shown)}{numbers.by and f', by {numbers.by}'}."
     )

@@ -137,11 +137,6 @@ class OnePrompt(Result):
         # The variance of a coin, relative to its mean.
         return math.ceil((_TWO_SIDED / precision) ** 2 * (1 - similarity) / similarity)
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The ends of its interval; from 1 to what it is at most where it is not known."""
-        return (self.low, self.high) if self.state == "known" else (1.0, self.at_most)
-
     def in_words(self) -> str:
         """'about 3.1 [2.8, 3.6]', 'at most 7.7', or 'cannot be told'."""
         if self.state == "known":

@@ -189,9 +189,8 @@ def of_plan(plan: Any, title: str) -> Picture:
 def of_looks(looks: Any) -> Picture:
     """The score at each look at a run, with the baseline, and the alarm."""
     first, (baseline, *ends) = looks.alarm, looks.baseline
-    title = f"No alarm in {len(looks.looks):,} looks"
-    if first is not None:
-        title = f"Alarm at step {first.step:,}: answers became less diverse"
+    alarm = first and f"Alarm at step {first.step:,}: answers became less diverse"
+    title = alarm or f"No alarm in {len(looks.looks):,} looks"
     caption = "Bars and band: 95% intervals, over other answers to these prompts. "
     picture, panel = started(title, caption + "Dashed: only scores below can raise an alarm.")
     step, score, *bars = np.transpose([[x.step, x.score, x.low, x.high] for x in looks.looks])
@@ -212,18 +211,17 @@ def of_looks(looks: Any) -> Picture:
 
 def of_distances(curve: Any) -> Picture:
     """How similar outputs are by the distance of their prompts, with what is read at distance 0."""
-    title, names = "How similar outputs are", ("distance", "similarity", "low", "high")
-    known = math.isfinite(curve.read_at_0)
-    if known:
-        title = f"Outputs to one prompt would have a similarity of {curve.read_at_0:.2g}"
+    known, names = math.isfinite(curve.read_at_0), ("distance", "similarity", "low", "high")
+    title = f"Outputs to one prompt would have a similarity of {curve.read_at_0:.2g}"
+    title = title if known else "How similar outputs are"
     caption = "Bars: they hold together in 95% of samples. Dashed: read at distance 0."
     picture, panel = started(title, caption)
     at, values, low, high = np.transpose([[line[name] for name in names] for line in curve.lines()])
     panel.errorbar(at, values, [values - low, high - values], fmt="o", ms=3, color=_COLOURS[0])
     if known:
         panel.plot([0, curve.distance], [curve.read_at_0, curve.near.value], "--", color=_GREY)
-    panel.set(xlim=(0, None), ylim=(0, None), xlabel="distance of the two prompts")
-    panel.set_ylabel("similarity of outputs (mean squared kernel)")
+    panel.set(xlim=(0, None), xlabel="distance of the two prompts")
+    panel.set(ylim=(0, None), ylabel="similarity of outputs (mean squared kernel)")
     return picture
 
 

@@ -220,10 +220,9 @@ class Profile(Result):
         if turning := self.turning:
             return f"The order depends on the bandwidth: {tables.listed(turning)}"
         states = {x for pair in self.pairs if pair.score == self.main for x in pair.states}
-        if states.isdisjoint((-1, 0, 1)):
-            return "No difference was tested at any bandwidth"
         if states.isdisjoint((-1, 1)):
-            return "No significant difference at any tested bandwidth"
+            tested = "significant difference at any tested"
+            return f"No {tested if 0 in states else 'difference was tested at any'} bandwidth"
         return "No bandwidth reverses the order of two models"
 
     def table(self) -> tables.Table:

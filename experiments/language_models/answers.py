@@ -266,8 +266,8 @@ class Answers(lab.Study):
         drawn = {
             "answers": dots.facets(
                 shown.isel(text=[0], score=[0]), hue="score", column="text", each=_classes,
-                headline=f"{shown.score[0].item()}: {names[0]} gives {value[0]:.1f} different answers to a prompt, "
-                f"{names[-1]} {value[-1]:.1f}", **look,
+                headline=f"{shown.score[0].item()}: {names[0]} gives {value[0]:.1f} different "
+                f"answers to a prompt, {names[-1]} {value[-1]:.1f}", **look,
             ),
             "answers_length": dots.facets(
                 shown, hue="text", column="score", headline="Cut to one length, answers of "

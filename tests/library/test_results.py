@@ -160,8 +160,8 @@ def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(res
         (evaluation,) = (e for m, e in compared.evaluations.items() if row.startswith(m))
         scored = evaluation.order(2)
         assert f"  {scored.given}  " in row
-        assert f"  {scored.cell('conditional', unbiased=True)}  " in row
-        assert f"{scored.given.value:.3g}" in scored.cell("conditional", unbiased=False)
+        assert f"  {scored.estimate('conditional', unbiased=True)}  " in row
+        assert f"{scored.given.value:.3g}" in str(scored.estimate("conditional", unbiased=False))
     alone = cv.compare(MODELS, output_kernel=KERNEL, orders=[2])
     assert "differ, of" not in str(alone) and "Without prompts" in str(alone)
     plain = cv.compare(MODELS, PROMPTS, output_kernel=KERNEL, orders=[2], unbiased=False)
