@@ -98,7 +98,7 @@ def test_the_command_prints_the_scores_where_what_was_asked_for_fails(
         pytest.raises(ValueError, match="--by_prompt=.*b.csv: not written, since there is no tab"),
     ):
         __main__.main(words)
-    assert "Conditional-RKE" in capsys.readouterr().out
+    assert "2 (RKE)" in capsys.readouterr().out
 
 
 def test_only_what_data_do_is_a_failure_of_a_part():

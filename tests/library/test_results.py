@@ -54,7 +54,7 @@ def looks_at(*kinds):
 
 LINES = {  # How many a table of data has.
     "evaluation": 3 * 3,  # Order 2 unbiased, its plug-in, order 1.
-    "comparison": 6 * 2 + 1,
+    "comparison": 6 * 2 + 2 + 1,  # Scores, what differs, the number of different models.
     "ranking": 2,
     "profile": 3 * 2 * 13,
     "between": 1,
