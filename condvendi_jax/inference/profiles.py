@@ -172,7 +172,7 @@ def _of_pairs(
     how: Any = {"over": over, "ladder": ladder, "level": level, "seed": plan.seed}
     whole = of_curves(pairs, curves, units, entropy=_ENTROPY, differ=differ, **how)
     counts = np.concatenate([*map(answers_to_each, pairs.values())])
-    answers = int(np.median(counts)) if unbiased and counts.size else 1
+    answers = int(counts[0]) if unbiased and len({*counts}) == 1 else 1
     return dataclasses.replace(whole, sampled=sampled, answers=answers)
 
 

@@ -75,7 +75,7 @@ class Contributions(Result):
         rows = enumerate(self.influences.conditional.tolist())
         values = {f"row {k}": value for k, value in rows}
         if labels is not None:
-            values = {str(name): of.conditional for name, of in self.by(labels).items()}
+            values = {str(name): x.conditional for name, x in self.by(labels).items()}
         return plots.of_parts(values, self._titles.get("conditional") or self._titles["vendi"])
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,6 +66,12 @@ class Bars(NamedTuple):
     def place(self, value: float) -> str:
         """Where a number stands on the axis, for HTML."""
         return f"{100 * (min(max(value, 1), self.end) - 1) / (self.end - 1):.2f}%"
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each model: its name, value, low and high; None where one is not known."""
+        ends = ([x if math.isfinite(x) else None for x in bar[1:4]] for bar in self.models)
+        rows = ([bar.model, *x] for bar, x in zip(self.models, ends, strict=True))
+        return [dict(zip(Bar._fields[:4], row, strict=True)) for row in rows]
 
     @property
     def ticks(self) -> list[float]:

@@ -177,8 +177,8 @@ def of_plan(plan: Any, title: str) -> Picture:
     panel.fill_between(prompts, low, high, alpha=0.2, linewidth=0, color=_COLOURS[0])
     panel.axhline(plan.power, color=_GREY, linewidth=0.9, dashes=(4, 3), zorder=0)
     panel.plot(best.prompts, best.power or plan.power, "o", color=_COLOURS[3])
-    each = "" if best.answers == 1 else f", {best.answers:,} answers each"
-    panel.set(xlabel=f"{spread.unit} of a model{each}", ylabel="studies that find it")
+    whose = "" if best.answers == 1 else f", {best.answers:,} answers each"
+    panel.set(xlabel=f"{spread.unit} of a model{whose}", ylabel="studies that find it")
     panel.set(xlim=(0, end), ylim=(0, 1))
     panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     panel.xaxis.set_major_formatter("{x:,.0f}")

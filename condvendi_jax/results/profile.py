@@ -84,8 +84,8 @@ class Profile(Result):
       seed: of all that is drawn.
       reason: why nothing is tested; None where something is.
       sampled: how many prompts vendi and information compare, drawn at random; 0 where all.
-      answers: how many a prompt has, in the median, where only answers to equal prompts count as
-        the same; else 1.
+      answers: how many each prompt has, where these are equal or different and have equally many;
+        else 1.
     """
 
     models: tuple[str, ...]

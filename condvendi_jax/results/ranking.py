@@ -259,19 +259,19 @@ class Ranking(Result):
         return f"{words}; {first}, as the largest of {count}: {largest}"
 
     def verdict(self, turning: Sequence[str] = ()) -> str:
-        """One of three sentences: who leads, that no difference is shown, or why none is tested.
-
-        `turning` are the pairs of models whose order depends on the bandwidth.
-        """
+        """Who leads, that no difference is shown, or why none is tested; and pairs that turn."""
         if not self.tested or not self.differences:
             reasons = tables.listed([*self.reasons]) or "nothing was tested"
             return f"These data cannot tell the models apart: {reasons}."
         if "apart" in self.states:
-            words = f"{tables.listed(self.best)} lead, and cannot be told apart"
-            if len(self.best) == 1:
-                others = [*self.values.keys() - {*self.best}]
+            ahead = [model for model, (rank, _) in self.rank_sets.items() if rank == 1]
+            words = f"{tables.listed(ahead)} lead, and cannot be told apart"
+            if len(ahead) == 1:
+                others = [*self.values.keys() - {*ahead}]
                 whom = others[0] if len(others) == 1 else "every other model"
-                words = f"{self.best[0]} leads: it is more diverse than {whom}"
+                words = f"{ahead[0]} leads: it is more diverse than {whom}"
+                if self.rank_sets[ahead[0]] != (1, 1):
+                    words = f"{ahead[0]} leads, but is not told apart from every other model"
         elif self.states == {"equal"}:
             words = f"The models are {self.equal}"
         else:

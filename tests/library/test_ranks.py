@@ -144,6 +144,22 @@ def test_a_pair_that_prompts_in_common_turn_round_counts_in_their_order():
     assert ranking.rank_sets == {"A": (1, 1), "B": (2, 2)} and ranking.best == ["A"]
 
 
+def test_the_verdict_says_no_more_than_the_tests():
+    told = {"AB": 0.001, "AC": 0.001}
+    ranking = _tested("ABC", told, told)
+    assert ranking.verdict() == "A leads: it is more diverse than every other model."
+    assert ranking.verdict(["A - C"]).endswith(" The order changes with the bandwidth (A - C).")
+    only = _tested("ABC", {"AC": 0.001}, {"AC": 0.003})
+    assert only.verdict() == "A and B lead, and cannot be told apart."
+    chain = {"AB": 0.001, "BC": 0.001}  # Not A from C.
+    ranking = _tested("ABC", chain, chain)
+    assert ranking.verdict() == "A leads, but is not told apart from every other model."
+    assert _tested("AB", {}, {}).verdict() == "No difference is shown."
+    equal = [d._replace(equal_p_value=0.01) for d in _tested("AB", {}, {}).differences]
+    ranking = dataclasses.replace(_tested("AB", {}, {}), differences=tuple(equal))
+    assert ranking.verdict() == "The models are equal within 10%."
+
+
 def test_four_models_have_a_sentence_of_ranks():
     p_values = {"AC": 0.001, "AD": 0.001, "BD": 0.001}
     ranking = _tested("ABCD", p_values, p_values, winner=(3.0, 4.5))

@@ -168,6 +168,20 @@ def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(res
     assert "differ, of" not in str(plain)
 
 
+def test_data_have_the_number_of_the_first_sentence(results):
+    compared = results["comparison"]
+    rows = [line for line in compared.lines() if line["score"] == "differ"]
+    for row, shown in zip(rows, compared.as_dict()["differ"]["models"], strict=True):
+        given = compared.evaluations[row["model"]].order(2).given
+        alone = compared.evaluations[row["model"]].as_dict()["differ"]["models"]
+        expected = {"value": given.value, "low": given.ends[0], "high": given.ends[1]}
+        assert shown == {"model": row["model"]} | expected == alone[0] | {"model": row["model"]}
+        assert shown.items() <= row.items()
+    plain = cv.compare(MODELS, output_kernel=KERNEL, orders=[1])  # A score, which has lines.
+    assert "differ" not in {line["score"] for line in plain.lines()}
+    assert cv.compare({"a": ONE[0]}, ONE[1], output_kernel=KERNEL).comma_separated("pairs") == ""
+
+
 def test_a_spreadsheet_runs_no_text_of_a_table():
     texts = ["=HYPERLINK(1)", "+a", "-a", "@a", "\t=a", "-0.5", "+2", "a=b", "", "=1+1"]
     rows = [{"model": text, "score": score} for text, score in zip(texts, [-1.5] * 10, strict=True)]
