@@ -6,7 +6,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NewType
+from typing import Any, NewType
 
 import numpy as np
 
@@ -242,13 +242,12 @@ def write(
     def as_latex(path: str, *, long: bool = False) -> None:
         files.write_text(path, f"{reports.latex(result, encoder=read.encoders(), long=long)}\n")
 
-    def as_csv(path: str, part: Literal["models", "pairs"] = "models") -> None:
-        shown = result if part == "pairs" else plan or result
-        files.write_text(path, shown.comma_separated(part))
+    def as_csv(path: str) -> None:
+        files.write_text(path, (plan or result).comma_separated())
 
     writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
     writers["latex_details"] = functools.partial(as_latex, long=True)
-    writers["csv_pairs"] = functools.partial(as_csv, part="pairs")
+    writers["csv_pairs"] = lambda path: files.write_text(path, result.comma_separated("pairs"))
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()
     try:
         for name, write_to in writers.items():

@@ -188,7 +188,7 @@ class Comparison(Result):
         shown = {name: getattr(self, name) for name in (*names, "between", "profile", "failed")}
         shown["errors_by"] = [scored.errors_by for scored in self.first.orders]
         shown |= {"untested": self.untested(), "quality": self.qualities or None}
-        shown["differ"] = {"what": self.bars.axis, "models": self.bars.lines()}
+        shown["differ"] = self.bars.as_dict()
         for name in ("distinct_prompts", "one_prompt"):
             shown[name] = {model: getattr(e, name) for model, e in self.evaluations.items()}
         known = {model: one for model, one in shown["one_prompt"].items() if one}
@@ -236,7 +236,8 @@ class Comparison(Result):
         lines = [line for ranking in self.rankings for line in ranking.lines()]
         blank = dict.fromkeys(lines[0], None)
         if not self.bars.by:  # Else it is a score, which has lines.
-            lines += [blank | {"score": "differ", "order": 2} | x for x in self.bars.lines()]
+            start = blank | {"score": "differ", "order": 2}
+            lines += [start | line for line in self.bars.as_dict()["models"]]
         if self.between:
             number = {"value": self.between.number, "standard_error": self.between.standard_error}
             number |= {"score": "different_models", "order": 2}

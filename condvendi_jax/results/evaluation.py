@@ -261,8 +261,8 @@ class Evaluation(Result):
         names = ("distinct_prompts", "answers", "advice", "one_prompt", "quality", "failed", "read")
         shown = {name: plain(getattr(self, name)) for name in names}
         scores = [scored.as_dict(self.names, unbiased=self.unbiased) for scored in self.orders]
-        differ = {"what": (numbers := bars({"": self})).axis, "models": numbers.lines()}
-        return {"n": self.n, **self.choices(), **shown, "differ": differ, "scores": scores}
+        shown["differ"] = bars({"": self}).as_dict()
+        return {"n": self.n, **self.choices(), **shown, "scores": scores}
 
     def _shown(self) -> Iterator[tuple[ScoredOrder, bool, str]]:
         """Every order, whether unbiased, with its name; plug-in scores follow unbiased ones."""

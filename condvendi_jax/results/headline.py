@@ -67,11 +67,12 @@ class Bars(NamedTuple):
         """Where a number stands on the axis, for HTML."""
         return f"{100 * (min(max(value, 1), self.end) - 1) / (self.end - 1):.2f}%"
 
-    def lines(self) -> list[dict[str, Any]]:
-        """A line for each model: its name, value, low and high; None where one is not known."""
-        ends = ([x if math.isfinite(x) else None for x in bar[1:4]] for bar in self.models)
-        rows = ([bar.model, *x] for bar, x in zip(self.models, ends, strict=True))
-        return [dict(zip(Bar._fields[:4], row, strict=True)) for row in rows]
+    def as_dict(self) -> dict[str, Any]:
+        """What the numbers are; of each model value, low and high, None where not known."""
+        rows = [[x if math.isfinite(x) else None for x in bar[1:4]] for bar in self.models]
+        names = [{"model": bar.model} for bar in self.models]
+        lines = [dict(zip(Bar._fields[1:4], row, strict=True)) for row in rows]
+        return {"what": self.axis, "models": [a | b for a, b in zip(names, lines, strict=True)]}
 
     @property
     def ticks(self) -> list[float]:
