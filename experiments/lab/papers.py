@@ -7,6 +7,14 @@ import pathlib
 import tomllib
 from typing import Any
 
+OUTCOMES = {
+    "comes out": "the claim holds on our data, with the control that the study names",
+    "in part": "a part of the claim holds, and the reason names the part that does not",
+    "not": "every ingredient of the claim is here, and the claim does not hold",
+    "not comparable": "an ingredient that the claim is about is missing here",
+    "not tried": "nothing here to try it on",
+}
+
 
 @functools.cache
 def groups() -> list[dict[str, Any]]:
@@ -44,7 +52,7 @@ def _numbered(kind: str, numbers: list[int]) -> str:
 
 
 def lines() -> list[str]:
-    """In Markdown: how many figures and tables come out, and the answer for each."""
+    """In Markdown: how many figures and tables come out, what that means, and each answer."""
     count, rows = collections.Counter(), collections.defaultdict(list)
     for group in groups():
         count[group["outcome"]] += len(group["items"])
@@ -52,10 +60,12 @@ def lines() -> list[str]:
         here += f": {group['stand_in']}" * bool(here)
         came = ": ".join(filter(None, (group["outcome"], group.get("why"))))
         rows[f"{group['shows']}|{here}|{came}|"].append(group)
-    total, left = count.total(), count["not tried"]
-    yes, partly, no, apart = (count[k] for k in ("yes", "partly", "no", "not comparable"))
+    yes, partly, no, apart, left = (count[outcome] for outcome in OUTCOMES)
+    total = count.total()
     head = f"Of {total} figures and tables of the four papers, {total - left} have a study. Of "
-    head += f"{yes + partly + no} comparable results, {yes} repeat fully, {partly} in part, {no} "
-    head += f"not; {apart} cannot be compared, {left} were not tried."
+    head += f"{yes + partly + no} comparable results, {yes} come out, {partly} in part, {no} "
+    head += f"do not; {apart} are not comparable, {left} were not tried."
+    meanings = [f"- *{outcome}*: {meaning}." for outcome, meaning in OUTCOMES.items()]
     top = "|figures, tables|the paper shows|here|comes out|", "|---|---|---|---|"
-    return [head, "", *top, *(f"|{cited(of)}|{row}" for row, of in rows.items())]
+    table = (f"|{cited(of)}|{row}" for row, of in rows.items())
+    return [head, "", *meanings, "", *top, *table]
