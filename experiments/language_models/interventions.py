@@ -2,7 +2,7 @@
 
 import pathlib
 import tomllib
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,7 +15,6 @@ from experiments.language_models import judged
 WHOLE, CUT = "whole", "cut"
 _TOML = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("utf-8"))
 PUBLISHED: dict[str, dict[str, list[float]]] = _TOML["cures"]
-_DRAWN = ("Qwen3-235B", "Claude 4 Sonnet")  # Of what is published.
 
 
 class Interventions(lab.Study):
@@ -27,9 +26,8 @@ class Interventions(lab.Study):
     further = ("truncated",)
     random = False
     drawings = ("interventions", "interventions_bars")
-    control: ClassVar[str] = (
-        "All cures of a source answer the same prompts, equally often, for one judge of quality."
-    )
+    control = "All cures of a source answer the same prompts, equally often, for one judge."
+    grows = ("source",)
 
     widths: judged.Widths = judged.Widths()
     bars: tuple[float, ...] = lab.flag(
@@ -75,25 +73,26 @@ class Interventions(lab.Study):
             for of in (outputs, quality)
         )
         shown = text == WHOLE and scale.coordinate == self.widths.shown
-        good, good_times, options = {}, {}, {"orders": [2], "profile": False}
+        good, good_times = {}, {}
+        options: dict[str, Any] = {"output_kernel": cv.Gaussian(scale.outputs), "orders": [2]}
         for bar in sorted({self.at_least, *(self.bars if shown else ())}):
             context.say(f"answers of at least {bar:g}")
-            options |= {"output_kernel": cv.Gaussian(scale.outputs), "at_least": bar}
-            compared = cv.compare(answers, prompts, quality=values, **options)
+            options |= {"quality": values, "at_least": bar, "profile": False}
+            compared = cv.compare(answers, prompts, **options)
             found = [compared.qualities[name].number for name in names]
             good[bar] = [[one.value, *(one.ends or (np.nan, np.nan))] for one in found]
             good_times[bar] = _times(compared.ranking("quality", 0), names)
         scores, means = compared.ranking("conditional", 2), quality.mean(axis=2)
         assert scores.unbiased and scores.intervals is not None
-        of_cure = {
-            "number": [[scores.values[name], *scores.intervals[name]] for name in names],
-            "times": _times(scores, names),
-            "quality": _with_ends(means),
-            "better": _with_ends(means - means[0]),
+        by, by_bar = ("model", "end"), ("bar", "model", "end")
+        fields = {
+            "number": (by, [[scores.values[name], *scores.intervals[name]] for name in names]),
+            "times": (by, _times(scores, names)),
+            "quality": (by, _with_ends(means)),
+            "better": (by, _with_ends(means - means[0])),
+            "good": (by_bar, list(good.values())),
+            "good_times": (by_bar, list(good_times.values())),
         }
-        fields: dict[str, Any] = {name: (("model", "end"), of) for name, of in of_cure.items()}
-        for name, by_bar in {"good": good, "good_times": good_times}.items():
-            fields[name] = ("bar", "model", "end"), list(by_bar.values())
         return xr.Dataset(fields, {"model": names, "bar": list(good)})
 
     def tables(self, run):
@@ -128,7 +127,7 @@ class Interventions(lab.Study):
             panel.set(
                 title=_TOML["titles"].get(source, source), ylabel="different answers to a prompt"
             )
-        for model, colour in zip(_DRAWN, style.CYCLE, strict=False):
+        for model, colour in zip([*PUBLISHED][:2], style.CYCLE, strict=False):
             distance, quality = np.array([*PUBLISHED[model].values()]).T[..., None]
             _plane(panels[-1], [*PUBLISHED[model]], quality, distance, 9 * [colour])
             style.above(panels[-1], model, (quality[0, 0], distance[0, 0]), -12)
@@ -146,6 +145,7 @@ class Interventions(lab.Study):
             asked = f"good and different, of {run.study.counts[source][2]} answers"
             panel.set(ylabel=asked, xticks=part.bar[::2])
             panel.legend(loc="lower left", handlelength=1)
+            panel.set_ylim(0)
         bar, names = run.study.at_least, ("times", "good_times", "better")
         cures = (part.sel(bar=bar).isel(model=slice(1, None)) for part in parts.values())
         rows = [[of[name].values for name in names] for of in cures]
@@ -159,8 +159,8 @@ class Interventions(lab.Study):
         words = "; of all answers, ".join(f"{min(of):.1f} to {max(of):.1f} times" for of in spans)
         style.headline(sweep, f"{helped.sum()} {finding} of quality {bar:g} or more: {words}")
         drawn = {"interventions": plane, "interventions_bars": sweep}
-        n = ", ".join(f"{k} {of[1]} x {of[2]}" for k, of in run.study.counts.items())
-        look: dict[str, Any] = {"n": f"prompts x answers, {n}", "bars": "95%", "scale": 1.0}
+        n = ", ".join(f"{of[1]} x {of[2]}" for of in run.study.counts.values())
+        look: dict[str, Any] = {"n": f"prompts x answers {n}", "bars": "95%", "scale": 1.0}
         return {name: figures.caption(of, run, **look) for name, of in drawn.items()}
 
 
