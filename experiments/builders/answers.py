@@ -88,7 +88,8 @@ class _Texts:
         )
 
 
-def _number(record: Mapping[str, Any]) -> int:
+def prompt_number(record: Mapping[str, Any]) -> int:
+    """The number of the prompt of a record of NoveltyBench."""
     return int(record["id"].rpartition("-")[2])
 
 
@@ -96,7 +97,9 @@ def build_answers(output: pathlib.Path, cache: pathlib.Path, repository: Reposit
     """Reads and embeds the answers of every model, and writes the set."""
     texts = _Texts(cache)
     makers, names, files = zip(*_curated(repository), strict=True)
-    by_model = [sorted(records, key=_number) for records in files]  # The files are in any order.
+    by_model = [
+        sorted(records, key=prompt_number) for records in files
+    ]  # The files are in any order.
     first = by_model[0]
 
     def of_answers(name: str) -> list[list[Any]]:
@@ -121,7 +124,7 @@ def build_answers(output: pathlib.Path, cache: pathlib.Path, repository: Reposit
         labels={
             "models": np.repeat(names, each),
             "vendors": np.repeat([VENDORS[maker] for maker in makers], each),
-            "prompt": np.array([_number(record) for record in first])[row],
+            "prompt": np.array([prompt_number(record) for record in first])[row],
             "classes": np.concatenate(of_answers("partition")).astype(int),
             "rewards": np.concatenate(of_answers("generation_scores")).astype(int),
             "words": words,
