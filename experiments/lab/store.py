@@ -17,7 +17,7 @@ import xarray as xr
 from condvendi_jax.base import files
 from experiments.lab import records, results
 from experiments.lab.cells import Cell, Run
-from experiments.lab.folders import RUN
+from experiments.lab.folders import RUN, DamagedError
 from experiments.lab.study import Study
 
 _ENDINGS = (".json", ".nc", ".png", ".pdf")  # Of what a run writes.
@@ -73,7 +73,7 @@ class Store:
         for path in sorted(self._folder.glob("*.nc")):
             try:
                 record, result = read_cell(path, cells.get(path))
-            except records.DamagedError as error:
+            except DamagedError as error:
                 if path in cells:
                     sys.stderr.write(f"{error}; computed anew.\n")
                 continue
@@ -118,7 +118,7 @@ def read_cell(path: pathlib.Path, cell: Cell | None) -> tuple[dict[str, Any], xr
     """
     record, result = results.read(path)
     if cell is not None and record.get("cell") != files.jsonable(cell.coordinates):
-        raise records.DamagedError(f"{path}: damaged (it is the cell {record.get('cell')})")
+        raise DamagedError(f"{path}: damaged (it is the cell {record.get('cell')})")
     return {"identity": {}, **record}, result
 
 
