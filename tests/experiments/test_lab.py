@@ -653,7 +653,7 @@ def test_a_package_imports_only_what_is_below_it_and_a_study_no_benchmark():
             assert layers <= {*order[: order.index(package) + 1]}, path
         if package != "cost":
             assert "cost" not in layers, path
-        if path.stem not in ("theorems", "bound_curves"):
+        if path.stem != "theorems":
             assert "theory_checks" not in " ".join(names), path
 
 
