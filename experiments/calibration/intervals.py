@@ -14,7 +14,7 @@ import condvendi_jax as cv
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
-from experiments.calibration.simulated import EXACT, SCORES
+from experiments.calibration.simulations import EXACT, SCORES
 from experiments.lab import dots, figures, style, tables
 
 ZIPF = "Zipf"
