@@ -23,7 +23,8 @@ from condvendi_jax.encoders import Encoder, efficientnet, minilm
 from condvendi_jax.encoders.pictures import decode_image
 from experiments.builders import universal
 from experiments.data.repository import Repository
-from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SETS
+from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SEED, SETS
+from experiments.data.wordings import Wordings
 from experiments.lab import records, runner
 
 EFFICIENTNET, MINILM, UNIVERSAL = efficientnet.PACKAGE, minilm.PACKAGE, universal.PACKAGE
@@ -210,6 +211,24 @@ def cut_alike(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[list[str
     length = int(np.percentile(words, PERCENTILE))
     cut = [[" ".join(text.split()[:length]) for text in of] for of in texts]
     return words, cut, {"words": length, "percentile": PERCENTILE}
+
+
+def knob_labels(
+    names: Sequence[str], settings: Sequence[float], draws: int, wordings: Wordings
+) -> dict[str, np.ndarray]:
+    """The labels of so many outputs of each class at each setting of a knob, setting by setting.
+
+    Each output has the same wording at every setting.
+    """
+    each = len(names) * draws
+    number = np.tile(np.repeat(np.arange(len(names)), draws), len(settings))
+    wording = np.tile(wordings.pair(each, SEED), len(settings))
+    return {
+        "types": np.array(names)[number],
+        "models": np.repeat([f"{setting:g}" for setting in settings], each),
+        "prompt": number * len(wordings.templates) + wording,
+        "wording": wording,
+    }
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

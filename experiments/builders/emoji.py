@@ -146,14 +146,12 @@ def name_index(concepts: list[Concept], icon_sets: list[IconSet]) -> dict[str, s
 
     Names come from the CLDR and from the sets that give code points; ambiguous ones are dropped.
     """
-    codes = {concept.code for concept in concepts}
     found: dict[str, set[str]] = {}
     for concept in concepts:
         found.setdefault(_letters(concept.text), set()).add(concept.code)
-    for icon_set in icon_sets:
-        for code, name in icon_set.characters.items():
-            if code_points(code) in codes:
-                found.setdefault(_letters(name), set()).add(code_points(code))
+    known = set().union(*found.values())
+    for code, name in (pair for of in icon_sets for pair in of.characters.items()):
+        found.setdefault(_letters(name), set()).update({code_points(code)} & known)
     return {name: next(iter(group)) for name, group in found.items() if len(group) == 1}
 
 
