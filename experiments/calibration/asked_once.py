@@ -304,7 +304,8 @@ def by_family(run: lab.Run, groups: Mapping[str, Sequence[str]] | None = None) -
         told = "/".join(percent(of[f"said_{place}"]) for place in range(len(STATES)))
         off = f"{of.off.median().item():.2f}".replace("nan", "-")
         held = f"{percent(of.held)} ({100 * of.held.mean('draw').min().item():.0f})"
-        true = "-".join(dict.fromkeys(f"{end.item():.3g}" for end in (of.true.min(), of.true.max())))
+        ends = (f"{end(of.true.values):.3g}" for end in (np.min, np.max))
+        true = "-".join(dict.fromkeys(ends))
         ratios = [middle(of[name]) for name in ("over", "ratio")]
         row = [family, f"{len(names)}", f"{scale:g}", true, held, told, percent(of.inside), off]
         rows.append([*row, *ratios])

@@ -231,7 +231,9 @@ class Substitution(lab.Study):
         names = [f"{r.study.data_name},\n{r.study.dimensions} directions" for r in runs]
         names = xr.IndexVariable("run", names)
         shares = xr.concat([left(run.found.sel(scale=[scale])).squeeze() for run in runs], names)
-        values = xr.concat([run.found.value.sel(scale=scale, drop=True) for run in runs], names)
+        values: xr.DataArray = xr.concat(
+            [run.found.value.sel(scale=scale, drop=True) for run in runs], names
+        )
         first = _facets(
             shares, hue="metric", column="run", colours=_COLOURS, size=(2.35, 2.6), sharey=True,
             y_label="share of the range left",

@@ -119,8 +119,13 @@ def flags_of(study: type[Study]) -> type:
     words = "Folder of the results; an unfinished run resumes."
     further["output"] = str, flag("results", words)
     entries = [(name, *entry) for name, entry in further.items()]
-    about = {"__doc__": _about(study)}
-    return dataclasses.make_dataclass("Flags", entries, namespace=about, frozen=True)
+    repeated = papers.repeats(study.name)
+    about = [study.question()] + [f"Repeats {repeated}."] * (repeated != "-")
+    if study.packages:
+        about.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
+    about += ["", f"usage: python -m experiments.{study.name} [--flag=value ...]"]
+    namespace = {"__doc__": "\n".join(about)}
+    return dataclasses.make_dataclass("Flags", entries, namespace=namespace, frozen=True)
 
 
 def _roles(study: type[Study]) -> dict[str, str]:
@@ -130,16 +135,6 @@ def _roles(study: type[Study]) -> dict[str, str]:
     labels |= {role: f"{labels[role]}; required with --outputs" for role in study.needs}
     embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
     return embeddings | further | labels
-
-
-def _about(study: type[Study]) -> str:
-    """What the help of a study says above the flags."""
-    repeated = papers.repeats(study.name)
-    lines = [study.question(), f"Repeats {repeated}." * (repeated != "-")]
-    if study.packages:
-        lines.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
-    usage = f"usage: python -m experiments.{study.name} [--flag=value ...]"
-    return "\n".join([*filter(None, lines), "", usage])
 
 
 def _load(study: type[Study], given: Any) -> data.PairedEmbeddings:

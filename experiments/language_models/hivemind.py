@@ -301,21 +301,16 @@ def _means(values: np.ndarray, masks: np.ndarray) -> np.ndarray:
     return np.tensordot(off, masks, ((-2, -1), (-2, -1))) / np.where(counts, counts, np.nan)
 
 
-def clustered(overlaps: np.ndarray) -> np.ndarray:
-    """The models in the order of average linkage, neighbours most alike."""
-    from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
-    from scipy.spatial import distance
-
-    apart = np.maximum(1 - overlaps, 0)
-    np.fill_diagonal(apart, 0)
-    condensed = distance.squareform(apart, checks=False)
-    return hierarchy.leaves_list(hierarchy.linkage(condensed, "average", optimal_ordering=True))
-
-
 def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     """Whole answers below the diagonal, cut ones above."""
     first = found.overlap.sel(text=WHOLE).values
-    order = clustered(first)
+    from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
+    from scipy.spatial import distance
+
+    apart = np.where(np.eye(len(first), dtype=bool), 0, np.maximum(1 - first, 0))
+    condensed = distance.squareform(apart, checks=False)
+    linkage = hierarchy.linkage(condensed, "average", optimal_ordering=True)
+    order = hierarchy.leaves_list(linkage)  # Neighbours are most alike.
     values = found.overlap.isel(text=-1).values.copy()
     values = values[np.ix_(order, order)]
     below = np.tril_indices(len(order))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.special import entr, stdtr
 
@@ -181,9 +182,8 @@ def by_prompt(pairs: data.PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
             "--prompt: expected at least two answers of each model to every prompt, to all as "
             f"many; received {counts.min()} to {counts.max()}."
         )
-    names, numbers = models.rows_by_model(pairs.labels["models"]), pairs.prompt_numbers
-    rows = [of[np.argsort(numbers[of], kind="stable")] for of in names.values()]
-    ordered = np.array(rows).reshape(len(names), len(counts), counts[0])
+    model, _ = pd.factorize(pairs.labels["models"].astype(str))
+    ordered = models.rows_by_cell(model, pairs.prompt_numbers)
     return ordered, pairs.labels["prompt"][ordered[0, :, 0]]
 
 
