@@ -230,10 +230,9 @@ class Substitution(lab.Study):
         scale = runs[0].study.bandwidths.shown
         names = [f"{r.study.data_name},\n{r.study.dimensions} directions" for r in runs]
         names = xr.IndexVariable("run", names)
-        shares = xr.concat([left(run.found.sel(scale=[scale])).squeeze() for run in runs], names)
-        values: xr.DataArray = xr.concat(
-            [run.found.value.sel(scale=scale, drop=True) for run in runs], names
-        )
+        parts: list[Any] = [run.found.sel(scale=scale, drop=True) for run in runs]
+        shares = xr.concat(list(map(left, parts)), names)
+        values = xr.concat([part.value for part in parts], names)
         first = _facets(
             shares, hue="metric", column="run", colours=_COLOURS, size=(2.35, 2.6), sharey=True,
             y_label="share of the range left",
