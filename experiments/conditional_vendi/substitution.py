@@ -231,8 +231,8 @@ class Substitution(lab.Study):
         names = [f"{r.study.data_name},\n{r.study.dimensions} directions" for r in runs]
         names = xr.IndexVariable("run", names)
         parts: list[Any] = [run.found.sel(scale=scale, drop=True) for run in runs]
-        shares = xr.concat(list(map(left, parts)), names)
-        values = xr.concat([part.value for part in parts], names)
+        shares: Any = xr.concat(list(map(left, parts)), names)
+        values: Any = xr.concat([part.value for part in parts], names)
         first = _facets(
             shares, hue="metric", column="run", colours=_COLOURS, size=(2.35, 2.6), sharey=True,
             y_label="share of the range left",
