@@ -93,19 +93,6 @@ def sets_of(family: str) -> dict[str, Outputs]:
     return {f"{family}: {k}": part for k, part in parts.items() if len(part.prompts) >= FEWEST}
 
 
-def near_pairs(apart: np.ndarray, others: np.ndarray, narrow: float) -> Near:
-    """The library's near pairs of prompts of equal shares, with another narrowness."""
-    return asked_once.near_pairs(apart, others, np.full(len(apart), 1 / len(apart)), narrow)
-
-
-def everywhere(squares: np.ndarray, bandwidth: float) -> Mean:
-    """The mean similarity of all pairs of rows, of their squared distances `[n, n]`."""
-    n = len(squares)
-    sums = np.sum(np.exp(-squares / bandwidth**2), axis=1) - 1
-    value = float(sums.sum()) / (n * (n - 1))
-    return Mean(value, 2 * (sums - value * (n - 1)) / (n * (n - 1)))
-
-
 class Drawn(NamedTuple):
     """One output to each prompt, in float64, and how far outputs move with their prompts."""
 
@@ -138,7 +125,7 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
     points = jnp.asarray(outputs.prompts)
     apart, others = distances.nearest(points, np.full(n, -1), min(max(NEIGHBOURS), n - 1))
     near_by = [
-        (a, b, near_pairs(apart[:, :count], others[:, :count], narrow))
+        (a, b, asked_once.near_pairs(apart[:, :count], others[:, :count], shares, narrow))
         for (a, count), (b, narrow) in itertools.product(enumerate(NEIGHBOURS), enumerate(NARROW))
     ]
     axes = {"neighbours": NEIGHBOURS, "narrow": NARROW, "line": LINES}
@@ -150,7 +137,11 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
     for d, rows in enumerate(drawn):
         draw = Drawn.of(outputs.outputs[rows], outputs.prompts)
         squares = squared_distances(draw.outputs)
-        everything = [everywhere(squares, width) for width in bandwidths]
+        everything = []  # The mean similarity of all pairs.
+        for width in bandwidths:
+            sums, pairs = np.sum(np.exp(-squares / width**2), axis=1) - 1, n * (n - 1)
+            value = float(sums.sum()) / pairs
+            everything.append(Mean(value, 2 * (sums - value * (n - 1)) / pairs))
         found["far"][:, d] = [mean.value for mean in everything]
         level = _LEVEL / (2 + (draw.slope > 0))
         for a, b, near in near_by:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 from scipy import optimize
@@ -112,7 +111,20 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Measured errors against the bounds of CV Theorems 1-3 and RKE Theorem 6."""
     figure, panels = style.panels(4, size=(4.2, 2.9))
     for axes, (theorem, claim, y_label) in zip(panels, _BOUNDS, strict=True):
-        _rate_panel(axes, evidence[claim].transpose("population", "n"))
+        # A line a population with its proved bound, and the range of the printed bound over them.
+        data = evidence[claim].transpose("population", "n")
+        n, measured = data.n.values, data["quantile"].values
+        low, high = (end.reduce(np.atleast_2d(data.bound)) for end in (np.fmin, np.fmax))
+        axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
+        axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
+        for row, dashes in zip(np.atleast_2d(data.sharp), style.DASHES, strict=False):
+            (line,) = axes.plot(n, row, color=style.PROVED, linestyle=dashes, linewidth=1.0)
+        line.set_label("proved here")
+        for name, row, dashes in zip(data.population.values, measured, style.DASHES, strict=False):
+            axes.plot(n, row, color=style.MEASURED, linestyle=dashes, label=name)
+        slope = measured[0, 0] * np.sqrt(n[0] / n) / 4
+        axes.plot(n, slope, ":", color=style.GREY, label="slope -1/2")
+        axes.set(xscale="log", yscale="log")
         times = _times(evidence[claim])
         axes.set_title(f"{theorem}: over {times} times the error")
         axes.set(xlabel="sample size n", ylabel=y_label)
@@ -124,22 +136,6 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
         "6: root mean squares); bounds at failure probability 0.05; orange: the range over the "
         "populations whose n meets the condition"
     )
-
-
-def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
-    """A line a population with its proved bound, and the range of the printed bound over them."""
-    n = data.n.values
-    low, high = (end.reduce(np.atleast_2d(data.bound)) for end in (np.fmin, np.fmax))
-    axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
-    axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
-    for row, dashes in zip(np.atleast_2d(data.sharp), style.DASHES, strict=False):
-        (line,) = axes.plot(n, row, color=style.PROVED, linestyle=dashes, linewidth=1.0)
-    line.set_label("proved here")
-    measured = data["quantile"].values
-    for name, row, dashes in zip(data.population.values, measured, style.DASHES, strict=False):
-        axes.plot(n, row, color=style.MEASURED, linestyle=dashes, label=name)
-    axes.plot(n, measured[0, 0] * np.sqrt(n[0] / n) / 4, ":", color=style.GREY, label="slope -1/2")
-    axes.set(xscale="log", yscale="log")
 
 
 def _aggregation(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:

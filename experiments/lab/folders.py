@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from typing import Protocol
+from typing import Any
 
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 RUN = "run.json"
@@ -12,27 +12,16 @@ class DamagedError(ValueError):
     """A file is not what was once written under its name."""
 
 
-class Known(Protocol):
-    """What is needed of a study: the class, or what the registry read of it."""
+def run_folders(study: Any, results: pathlib.Path) -> list[pathlib.Path]:
+    """The folders of a study's runs among some results, in the order of their names.
 
-    @property
-    def name(self) -> str:
-        """Of the study and of its folders."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Of its results."""
-        ...
-
-
-def run_folders(study: Known, results: pathlib.Path) -> list[pathlib.Path]:
-    """The folders of the study's runs among some results, in the order of their names."""
+    The study is the class, or what the registry read of it.
+    """
     folders = sorted(path.parent for path in results.glob(f"{study.name}*/{RUN}"))
     return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]
 
 
-def state(study: Known, folder: pathlib.Path) -> str:
+def state(study: Any, folder: pathlib.Path) -> str:
     """How many of the cells of a run are there, by the names of their files; no cell is read."""
     try:
         run = json.loads((folder / RUN).read_bytes())

@@ -51,8 +51,9 @@ def write(path: pathlib.Path, found: xr.Dataset, record: Mapping[str, Any]) -> N
     """
     words = {name: json.dumps(files.jsonable(value)) for name, value in record.items()}
     full = found.drop_dims([dim for dim, size in found.sizes.items() if size == 0])
-    wider = {name: _WIDER.get(of.dtype.name, of.dtype) for name, of in full.variables.items()}
-    named = full.assign({name: of.astype(wider[name]) for name, of in full.variables.items()})
+    named = full.assign(
+        {k: v.astype(_WIDER.get(v.dtype.name, v.dtype)) for k, v in full.variables.items()}
+    )
     named = named.assign_attrs({"sha256": _UNSEALED.decode(), **words})
     content = bytes(named.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
     with files.atomic_writer(path) as stream:
