@@ -6,7 +6,6 @@ Needs `npm`. With --pictures=DIR nothing is embedded, and the drawings are writt
 order of the rows.
 """
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -280,12 +279,9 @@ def build(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Flags(common.Flags):
-    pictures: str | None = flag(None, "Folder for the drawings; nothing is embedded then.")
-
-
-RECIPES = {"emoji": common.Recipe(build, takes=["pictures", "overwrite"])}
+_PICTURES = flag(None, "Folder for the drawings; nothing is embedded then.")
+_TAKES = {"pictures": (str | None, _PICTURES), "overwrite": None}
+RECIPES = {"emoji": common.Recipe(build, takes=_TAKES)}
 
 if __name__ == "__main__":
-    common.run(RECIPES, _Flags)
+    common.run(RECIPES)

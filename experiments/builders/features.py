@@ -4,7 +4,6 @@ python -m experiments.builders.features fashion --pictures=DIR
 python -m experiments.builders.features fashion_prompts    # The wordings of its ten kinds.
 """
 
-import dataclasses
 import functools
 import pathlib
 
@@ -53,16 +52,12 @@ def build_prompts(output: pathlib.Path, cache: pathlib.Path) -> None:
     common.write_arrays(output, embeddings=embeddings)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Flags(common.Flags):
-    pictures: str | None = flag(None, "Folder of the real pictures.")
-
-
+_TAKES = {"pictures": (str | None, flag(None, "Folder of the real pictures."))}
 RECIPES = {
-    name: common.Recipe(functools.partial(build, name), stem=f"{name}_features", takes=["pictures"])
+    name: common.Recipe(functools.partial(build, name), stem=f"{name}_features", takes=_TAKES)
     for name in _WORDS
 }
 RECIPES[FASHION_FILE.stem] = common.Recipe(build_prompts)
 
 if __name__ == "__main__":
-    common.run(RECIPES, _Flags)
+    common.run(RECIPES)

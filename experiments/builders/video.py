@@ -98,7 +98,8 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
     clips: list[Clip] = []
     rows = []
     (page,) = shap_e.read(["samples.md"])
-    turned = [Clip(path, *["Shap-E"] * 2, text) for path, text in _SAMPLE.findall(page.decode())]
+    found = _SAMPLE.findall(page.decode())
+    turned = [Clip(path, "Shap-E", "Shap-E", text) for path, text in found]
     for repository, found in ((fetv, fetv_clips(fetv)), (shap_e, turned)):
         paths = [clip.path for clip in found]
         contents = repository.read(paths)
