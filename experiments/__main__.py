@@ -171,18 +171,8 @@ def _states(study: registry.Entry, results: pathlib.Path) -> str:
     lines = []
     for folder in folders.run_folders(study, results):
         variant = folder.name.removeprefix(study.name).lstrip("-")
-        try:
-            state = folders.state(study, folder) or _state_by_study(study, folder)
-            lines.append(f"{variant}: {state}" if variant else state)
-        except ValueError as error:
-            lines.append(f"{variant or 'unreadable'}: {error}")
+        lines.append(": ".join(filter(None, (variant, folders.state(study, folder)))))
     return "\n".join(lines) or "-"
-
-
-def _state_by_study(study: registry.Entry, folder: pathlib.Path) -> str:
-    """As `folders.state`, of any results; slow, because it imports the study."""
-    run = lab.store.read_run(folder, registry.load(study.name))
-    return folders.progress(len(run.results), len(run.results) + len(run.missing))
 
 
 if __name__ == "__main__":

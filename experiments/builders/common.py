@@ -23,7 +23,8 @@ from condvendi_jax.encoders import Encoder, efficientnet, minilm
 from condvendi_jax.encoders.pictures import decode_image
 from experiments.builders import universal
 from experiments.data.repository import Repository
-from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SETS
+from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SEED, SETS
+from experiments.data.wordings import Wordings
 from experiments.lab import records, runner
 
 EFFICIENTNET, MINILM, UNIVERSAL = efficientnet.PACKAGE, minilm.PACKAGE, universal.PACKAGE
@@ -42,14 +43,15 @@ class Recipe:
       sources: by the flag that gives a clone, the repository's name and commit.
       beside: the files that are written beside the set's, where {} stands for its stem.
       stem: of the file that ships, where it is not the set's word.
-      takes: the names of the flags that `build` takes too.
+      takes: the flags that `build` takes too, by their names: a type and a `flag`; or, of those
+        that all builders have, None.
     """
 
     build: Callable[..., None]
     sources: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     beside: Sequence[str] = ()
     stem: str = ""
-    takes: Sequence[str] = ()
+    takes: Mapping[str, tuple[Any, Any] | None] = dataclasses.field(default_factory=dict)
 
     def files_beside(self, output: pathlib.Path) -> list[pathlib.Path]:
         """The files that are written beside this one."""
@@ -68,24 +70,25 @@ class Flags:
     overwrite: bool = flag(False, "Replace files that exist; those that ship are always replaced.")
 
 
-def run(recipes: Recipes, kind: type[Flags] = Flags) -> None:
+def run(recipes: Recipes) -> None:
     """The command of a builder: makes its set, or of several the one that its word names."""
     words = int(len(recipes) > 1)
-    runner.run_program(functools.partial(main, recipes), flags_of(recipes, kind), words)
+    runner.run_program(functools.partial(main, recipes), flags_of(recipes), words)
 
 
-def flags_of(recipes: Recipes, kind: type[Flags] = Flags) -> type[Flags]:
-    """The flags of a builder, of which `kind` has all but those of its repositories."""
+def flags_of(recipes: Recipes) -> type[Flags]:
+    """The flags of a builder: those of all, of its recipes and of their repositories."""
     pinned: dict[str, list[str]] = {}
     for recipe in recipes.values():
         for name, (repository, _) in recipe.sources.items():
             pinned.setdefault(name, []).append(repository)
-    entries: list[Any] = []
+    taken = {name: of for recipe in recipes.values() for name, of in recipe.takes.items() if of}
+    entries: list[Any] = [(name, *of) for name, of in taken.items()]
     for name, repositories in pinned.items():
         names = " or ".join(dict.fromkeys(repositories))
         words = f"A clone of {names}, with a work tree or bare; made in --cache_dir if unset."
         entries.append((name, str | None, flag(None, words)))
-    return dataclasses.make_dataclass("Flags", entries, bases=(kind,), frozen=True)
+    return dataclasses.make_dataclass("Flags", entries, bases=(Flags,), frozen=True)
 
 
 def main(recipes: Recipes, words: Sequence[str], given: Any) -> None:
@@ -210,6 +213,24 @@ def cut_alike(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[list[str
     length = int(np.percentile(words, PERCENTILE))
     cut = [[" ".join(text.split()[:length]) for text in of] for of in texts]
     return words, cut, {"words": length, "percentile": PERCENTILE}
+
+
+def knob_labels(
+    names: Sequence[str], settings: Sequence[float], draws: int, wordings: Wordings
+) -> dict[str, np.ndarray]:
+    """The labels of so many outputs of each class at each setting of a knob, setting by setting.
+
+    Each output has the same wording at every setting.
+    """
+    each = len(names) * draws
+    number = np.tile(np.repeat(np.arange(len(names)), draws), len(settings))
+    wording = np.tile(wordings.pair(each, SEED), len(settings))
+    return {
+        "types": np.array(names)[number],
+        "models": np.repeat([f"{setting:g}" for setting in settings], each),
+        "prompt": number * len(wordings.templates) + wording,
+        "wording": wording,
+    }
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ Needs `npm`. With --pictures=DIR nothing is embedded, and the drawings are writt
 order of the rows.
 """
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -146,14 +145,12 @@ def name_index(concepts: list[Concept], icon_sets: list[IconSet]) -> dict[str, s
 
     Names come from the CLDR and from the sets that give code points; ambiguous ones are dropped.
     """
-    codes = {concept.code for concept in concepts}
     found: dict[str, set[str]] = {}
     for concept in concepts:
         found.setdefault(_letters(concept.text), set()).add(concept.code)
-    for icon_set in icon_sets:
-        for code, name in icon_set.characters.items():
-            if code_points(code) in codes:
-                found.setdefault(_letters(name), set()).add(code_points(code))
+    known = set().union(*found.values())
+    for code, name in (pair for of in icon_sets for pair in of.characters.items()):
+        found.setdefault(_letters(name), set()).update({code_points(code)} & known)
     return {name: next(iter(group)) for name, group in found.items() if len(group) == 1}
 
 
@@ -282,12 +279,9 @@ def build(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Flags(common.Flags):
-    pictures: str | None = flag(None, "Folder for the drawings; nothing is embedded then.")
-
-
-RECIPES = {"emoji": common.Recipe(build, takes=["pictures", "overwrite"])}
+_PICTURES = flag(None, "Folder for the drawings; nothing is embedded then.")
+_TAKES = {"pictures": (str | None, _PICTURES), "overwrite": None}
+RECIPES = {"emoji": common.Recipe(build, takes=_TAKES)}
 
 if __name__ == "__main__":
-    common.run(RECIPES, _Flags)
+    common.run(RECIPES)

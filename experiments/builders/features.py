@@ -1,19 +1,21 @@
 """Rebuild fashion_features.npz or emoji_features.npz: held-out real pictures as their features.
 
 python -m experiments.builders.features fashion --pictures=DIR
+python -m experiments.builders.features fashion_prompts    # The wordings of its ten kinds.
 """
 
-import dataclasses
 import functools
 import pathlib
 
 import numpy as np
 
 from condvendi_jax.cli.flags import flag
+from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
 from experiments.data.sets import SEED
+from experiments.data.wordings import WORDINGS
 from experiments.generators import fitting, picture_encoder
-from experiments.generators.pictures import COLLECTIONS
+from experiments.generators.pictures import COLLECTIONS, FASHION, FASHION_FILE
 
 _WORDS = {"fashion": "photographs of ten kinds of clothing", "emoji": "drawings of emoji"}
 
@@ -42,15 +44,20 @@ def build(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Flags(common.Flags):
-    pictures: str | None = flag(None, "Folder of the real pictures.")
+def build_prompts(output: pathlib.Path, cache: pathlib.Path) -> None:
+    """Writes embeddings of the wordings, float16 `[kinds, wordings, p]`."""
+    sentences = WORDINGS["fashion"].specified(FASHION)
+    rows = common.embed_texts(sentences, load_minilm(), cache=cache, name="fashion-prompts")
+    embeddings = rows.reshape(len(FASHION), -1, rows.shape[1]).astype(np.float16)
+    common.write_arrays(output, embeddings=embeddings)
 
 
+_TAKES = {"pictures": (str | None, flag(None, "Folder of the real pictures."))}
 RECIPES = {
-    name: common.Recipe(functools.partial(build, name), stem=f"{name}_features", takes=["pictures"])
+    name: common.Recipe(functools.partial(build, name), stem=f"{name}_features", takes=_TAKES)
     for name in _WORDS
 }
+RECIPES[FASHION_FILE.stem] = common.Recipe(build_prompts)
 
 if __name__ == "__main__":
-    common.run(RECIPES, _Flags)
+    common.run(RECIPES)

@@ -8,7 +8,6 @@ The sets are those of Tevet and Berant (2021).
 import csv
 import io
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,15 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     """
     tasks, sets = zip(*read_sets(repository), strict=True)
     texts = [[text for name, text in row.items() if name.startswith("resp_")] for row in sets]
-    _write_similarities(RECIPES["human"].files_beside(output)[0], texts)
+    # The similarities of each response with those of its set, `[n, most]`, zeros filling up.
+    encoder, most = load_minilm(), max(map(len, texts))
+    of_sets = [of_responses(of, encoder) for of in texts]
+    similarities = {
+        k: np.concatenate([np.pad(s[k], ((0, 0), (0, most - len(s[k])))) for s in of_sets])
+        for k in of_sets[0]
+    }
+    beside = {k: rows.astype(np.float16) for k, rows in similarities.items()}
+    common.write_arrays(*RECIPES["human"].files_beside(output), **beside)
     pair = np.repeat(np.arange(len(sets)), [len(of) for of in texts])
     responses, response = np.unique([text for of in texts for text in of], return_inverse=True)
     contexts, context = np.unique([row["context"] for row in sets], return_inverse=True)
@@ -99,17 +106,6 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         provenance=common.origins(repository, common.MINILM, common.UNIVERSAL, "tokenizers"),
         cut=cut,
     )
-
-
-def _write_similarities(path: Path, sets: Sequence[Sequence[str]]) -> None:
-    """The similarities of each response with those of its set, `[n, most]`, zeros filling up."""
-    encoder, most = load_minilm(), max(map(len, sets))
-    of_sets = [of_responses(texts, encoder) for texts in sets]
-    rows = {
-        name: np.concatenate([np.pad(s[name], ((0, 0), (0, most - len(s[name])))) for s in of_sets])
-        for name in of_sets[0]
-    }
-    common.write_arrays(path, **{name: of.astype(np.float16) for name, of in rows.items()})
 
 
 RECIPES = {"human": common.Recipe(build, {"source": REPOSITORY}, ["{}_similarities.npz"])}

@@ -6,7 +6,6 @@
 The kinds are chosen before any score is known: those with the most photographs, ties by name.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -153,16 +152,13 @@ SOURCES: dict[str, tuple[str, Callable[..., ByKind], dict[str, tuple[str, str]]]
     "animals": ("animals of Tiny-ImageNet", _animals, {"source": _TINY}),
     "objects": ("objects of Tiny-ImageNet", _objects, {"source": _TINY}),
 }
+_KINDS = flag((), f"The kinds of thing; {KINDS} by the rule if unset.")
+_TAKES = {"kinds": (tuple[str, ...], _KINDS)}
 RECIPES = {
-    name: common.Recipe(functools.partial(build, name), sources, takes=["kinds"])
+    name: common.Recipe(functools.partial(build, name), sources, takes=_TAKES)
     for name, (_, _, sources) in SOURCES.items()
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Flags(common.Flags):
-    kinds: tuple[str, ...] = flag((), f"The kinds of thing; {KINDS} by the rule if unset.")
-
-
 if __name__ == "__main__":
-    common.run(RECIPES, _Flags)
+    common.run(RECIPES)

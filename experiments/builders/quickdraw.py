@@ -52,27 +52,18 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         arrays={"ink": distinct},
     )[index.reshape(-1)]
     outputs, dimensions = common.principal_rows(features, DIMENSIONS)
-    each = len(names) * DRAWS
-    number = np.tile(np.repeat(np.arange(len(names)), DRAWS), len(PSI))
-    wording = np.tile(wordings.pair(each, SEED), len(PSI))
-    typed = number * len(wordings.templates) + wording
+    labels = common.knob_labels(published.names, PSI, DRAWS, wordings)
     prompts = common.embed_texts(
         wordings.specified(published.names), texts, cache=cache, name="quickdraw-prompts"
     )
-    words = np.array([f"{psi:g}" for psi in PSI])
     common.write_set(
         output,
         "quickdraw",
         outputs=outputs,
-        prompts=(prompts, typed),
-        labels={
-            "types": names[number],
-            "models": np.repeat(words, each),
-            "prompt": typed,
-            "wording": wording,
-        },
+        prompts=(prompts, labels["prompt"]),
+        labels=labels,
         description=f"{len(outputs):,} drawings by a conditional VAE of {len(names)} classes at "
-        f"{len(words)} truncations, {len(wordings.templates)} wordings; {pictures.name} pictures, "
+        f"{len(PSI)} truncations, {len(wordings.templates)} wordings; {pictures.name} pictures, "
         f"{texts.name} prompts",
         provenance=common.origins(repository, *common.OF_DRAWINGS),
         cut={
@@ -85,7 +76,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         *RECIPES["quickdraw"].files_beside(output),
         ink=np.round(255 * ink[:, shown, :_SHOWN_DRAWS]).astype(np.uint8),
         types=names[shown],
-        models=words,
+        models=np.array([f"{psi:g}" for psi in PSI]),
     )
 
 

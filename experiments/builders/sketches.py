@@ -52,12 +52,6 @@ def draw(published: sketch_rnn.Published) -> np.ndarray:
     return points
 
 
-def has_ended(points: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Which drawings `[n, steps, 5]` end by themselves, and not at the lengths `[n]` of a cut."""
-    ends = points[:, :, 4] == 1
-    return ends.any(axis=1) & (ends.argmax(axis=1) < lengths)
-
-
 def build(output: Path, cache: Path, repository: Repository) -> None:
     """Draws, embeds and writes both sets and the strokes that are shown."""
     names = sorted((*ANIMALS, *THINGS))
@@ -79,17 +73,16 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
     )
     outputs, dimensions = common.principal_rows(features, DIMENSIONS)
 
-    each = len(names) * DRAWS
-    number = np.tile(np.repeat(np.arange(len(names)), DRAWS), len(TEMPERATURES))
-    wording = np.tile(wordings.pair(each, SEED), len(TEMPERATURES))
-    typed = number * len(wordings.templates) + wording
+    labels = common.knob_labels(names, TEMPERATURES, DRAWS, wordings)
+    types, models, typed, wording = labels.values()
     words = [f"{temperature:g}" for temperature in TEMPERATURES]
-    types, models = np.array(names)[number], np.repeat(words, each)
     named, unnamed = (
         common.embed_texts(sentences, texts, cache=cache, name="sketches-prompts")
         for sentences in (wordings.specified(names), wordings.unspecified())
     )
-    ended = has_ended(flat, published.lengths[number])
+    lengths = np.tile(np.repeat(published.lengths, DRAWS), len(words))
+    ends = flat[:, :, 4] == 1  # Not those at the lengths of a cut.
+    ended = ends.any(axis=1) & (ends.argmax(axis=1) < lengths)
     written: dict[str, Any] = {
         "provenance": common.origins(repository, *common.OF_DRAWINGS),
         "cut": {
@@ -104,13 +97,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         "sketches",
         outputs=outputs,
         prompts=(named, typed),
-        labels={
-            "types": types,
-            "models": models,
-            "prompt": typed,
-            "wording": wording,
-            "ended": ended.astype(np.uint8),
-        },
+        labels={**labels, "ended": ended.astype(np.uint8)},
         description=f"{len(outputs):,} drawings by Sketch-RNN of {len(names)} classes at "
         f"{len(words)} temperatures, {encoders}",
         **written,

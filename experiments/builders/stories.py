@@ -5,7 +5,6 @@
 `--full` is the size of the paper, 20,000 stories a temperature, for an accelerator.
 """
 
-import dataclasses
 import hashlib
 import itertools
 import pathlib
@@ -218,13 +217,9 @@ def build(output: pathlib.Path, cache: pathlib.Path, *, full: bool = False) -> N
             file.write(("\n".join(lines) + "\n").encode())
 
 
-RECIPES = {"stories": common.Recipe(build, beside=["{}.txt"], takes=["full"])}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Flags(common.Flags):
-    full: bool = flag(False, "All subjects, 100 stories each; wants an accelerator.")
+_FULL = flag(False, "All subjects, 100 stories each; wants an accelerator.")
+RECIPES = {"stories": common.Recipe(build, beside=["{}.txt"], takes={"full": (bool, _FULL)})}
 
 
 if __name__ == "__main__":
-    common.run(RECIPES, _Flags)
+    common.run(RECIPES)

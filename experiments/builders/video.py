@@ -59,12 +59,6 @@ def fetv_clips(repository: Repository) -> list[Clip]:
     ]
 
 
-def shap_e_clips(repository: Repository) -> list[Clip]:
-    """The turntables of every prompt that its page of samples lists."""
-    (page,) = repository.read(["samples.md"])
-    return [Clip(path, "Shap-E", "Shap-E", text) for path, text in _SAMPLE.findall(page.decode())]
-
-
 def decode_frames(content: bytes, *, side: int) -> np.ndarray:
     """Some frames of an animation, evenly spaced from the first to the last.
 
@@ -103,7 +97,10 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
     side = common.side_of(pictures)
     clips: list[Clip] = []
     rows = []
-    for repository, found in ((fetv, fetv_clips(fetv)), (shap_e, shap_e_clips(shap_e))):
+    (page,) = shap_e.read(["samples.md"])
+    found = _SAMPLE.findall(page.decode())
+    turned = [Clip(path, "Shap-E", "Shap-E", text) for path, text in found]
+    for repository, found in ((fetv, fetv_clips(fetv)), (shap_e, turned)):
         paths = [clip.path for clip in found]
         contents = repository.read(paths)
         embedded = common.embed(

@@ -1,8 +1,9 @@
 """What one output to each prompt says of the outputs to one prompt, where all outputs are known."""
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -10,13 +11,38 @@ import xarray as xr
 
 import condvendi_jax as cv
 from condvendi_jax.inference import asked_once
+from condvendi_jax.statistics import asked_once as library
 from experiments import lab
 from experiments.calibration import asked_once_methods as methods
-from experiments.calibration import asked_once_tables as reports
 from experiments.calibration.asked_once_methods import Outputs
-from experiments.calibration.asked_once_tables import BREAKING, SCALES, STATES
 from experiments.lab import dots, figures, style, tables
 
+SCALES = (0.5, 1.0, 2.0)  # Of the default rule's bandwidth of single outputs.
+STATES = ("known", "at most", "cannot be told")
+BREAKING = "emoji"  # The family that breaks the premise.
+# The library's constants, and those that are tried.
+OWN = {
+    "neighbours": library.NEIGHBOURS,
+    "narrow": library.NARROW,
+    "line": methods.DISTANCE,
+    "errors": library.ERRORS,
+    "widest": library.WIDEST,
+    "seen": 0.0,
+}
+GRID: Mapping[str, Sequence[Any]] = {
+    "neighbours": methods.NEIGHBOURS,
+    "narrow": methods.NARROW,
+    "line": methods.LINES,
+    "errors": (1.0, 2.0, 3.0),
+    "widest": (1.5, 2.0, 3.0),
+    "seen": (0.0, 0.25, 0.4),
+}
+_HALVES = ("chosen on", "judged on")
+# What constants must reach on the half that they are chosen on; the last in the worst set, and at
+# each bandwidth.
+_HELD, _OFF, _LEAST = 0.95, 0.12, 0.9
+_ROUNDING = 1e-5
+_HEADS = ("bound holds, %", "/".join(STATES) + ", %", "interval holds, %", "estimate off by")
 _PANELS = (  # Families of the figure.
     ("captioning", "human", "post_training"),
     ("answers",),
@@ -29,7 +55,6 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "papers' rule": {"color": style.VERMILION, "marker": "x", "linestyle": "", "markersize": 4},
     "truth": {"color": style.BLACK, "marker": "|", "linestyle": "", "markersize": 8},
 }
-_TABLES = ("by_family", "by_method", "by_constants", "by_set")
 
 
 class AskedOnce(lab.Study):
@@ -107,12 +132,12 @@ class AskedOnce(lab.Study):
 
     def tables(self, run):
         """By set and bandwidth; by family; other constants; other read-outs."""
-        for name in _TABLES:
-            yield tables.grid_of(getattr(reports, name)(run))
+        for table in _TABLES:
+            yield tables.grid_of(table(run))
 
     @classmethod
     def figures(cls, runs):
-        run, found = runs[-1], reports.judged(runs[-1].found).sel(scale=1.0)
+        run, found = runs[-1], judged(runs[-1].found).sel(scale=1.0)
         figure, panels = style.panels(4, size=(4.1, 4.0), sharex=True)
         for panel, families in zip(panels, _PANELS, strict=True):
             labels: list[str] = []
@@ -120,7 +145,7 @@ class AskedOnce(lab.Study):
                 look: Any = {"fontsize": 7.5, "weight": "bold", "va": "center"}
                 panel.text(1.02, -len(labels), family.replace("_", " "), **look)
                 labels.append("")
-                names = [k for k in found.set.values if reports.family_of(k) == family]
+                names = [k for k in found.set.values if family_of(k) == family]
                 for name in found.sel(set=names).sortby("true").set.values.tolist():
                     _line(panel, found.sel(set=name), -len(labels))
                     labels.append(name.partition(": ")[2] or "all names")
@@ -132,7 +157,7 @@ class AskedOnce(lab.Study):
             panel.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
             panel.minorticks_off()
             panel.grid(axis="y", visible=False)
-            shown = found.sel(set=[k for k in found.set.values if reports.family_of(k) in families])
+            shown = found.sel(set=[k for k in found.set.values if family_of(k) in families])
             panel.set_title(
                 f"bound: {shown.over.median().item():.1f} times the truth,\n"
                 f"papers' rule: {shown.ratio.median().item():.1f} times"
@@ -141,14 +166,14 @@ class AskedOnce(lab.Study):
             panel.set_xlabel("different outputs to one prompt")
         lines: list[Any] = [panels[0].plot([], [], **look)[0] for look in _LOOKS.values()]
         figure.legend(lines, list(_LOOKS), loc="outside upper center", ncols=4)
-        holds = f"The bound holds in {reports.percent(found.held)}% of draws"
+        holds = f"The bound holds in {percent(found.held)}% of draws"
         style.headline(figure, f"{holds} of the {found.sizes['set']} sets")
         both = {"bound": found.over.median("draw"), "papers' rule": found.ratio.median("scored")}
         by = xr.concat(list(both.values()), xr.IndexVariable("by", [*both]))
-        names = [reports.family_of(name).replace("_", " ") for name in found.set.values]
+        names = [family_of(name).replace("_", " ") for name in found.set.values]
         by = by.assign_coords(family=("set", names)).groupby("family")
         of = xr.Dataset({"value": by.median(), "ends": xr.concat([by.min(), by.max()], "end")})
-        fine = reports.sets_where(found)
+        fine = sets_where(found)
         middle = [f"{of.median().item():.1f}" for of in (fine.over, fine.ratio)]
         of = of.sortby(-of.value.sel(by="papers' rule"))
         first = dots.facets(
@@ -164,17 +189,16 @@ class AskedOnce(lab.Study):
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        found = reports.judged(run.found)
-        fine, both = reports.sets_where(found), reports.halves(run.found)
-        shown = {name: getattr(reports, name)(run) for name in _TABLES[:2]}
-        choices = reports.choices_of(run.found)
-        choices["squared"] = {**reports.OWN, "line": methods.SQUARED}
-        reached = ([reports.reached(of, c) for of in both] for c in choices.values())
+        found = judged(run.found)
+        fine, both = sets_where(found), halves(run.found)
+        choices = OWN, best_choice(both[0]), {**OWN, "line": methods.SQUARED}
+        shares = ([reached(half, choice) for half in both] for choice in choices)
         return {
-            **shown,
+            "by_family": by_family(run),
+            "by_method": by_method(run),
             "fine": fine,
-            "broken": reports.sets_where(found, keeps=False),
-            **dict(zip(("own", "chosen", "squared"), reached, strict=True)),
+            "broken": sets_where(found, keeps=False),
+            **dict(zip(("own", "chosen", "squared"), shares, strict=True)),
             "labelled": f"{BREAKING}: {methods.LABELLED}",
         }
 
@@ -216,3 +240,166 @@ def _line(panel: Any, one: xr.Dataset, height: int) -> None:
     places = ends, one.at_most.median(), one.papers.median(), one.true
     for place, look in zip(places, _LOOKS.values(), strict=True):
         panel.plot(np.atleast_1d(place), np.full(np.size(place), height), **look)
+
+
+def family_of(name: str) -> str:
+    """The family of a set."""
+    return name.partition(":")[0]
+
+
+def sets_where(found: xr.Dataset, keeps: bool = True) -> xr.Dataset:
+    """The sets that keep the premise, or that break it."""
+    return found.sel(set=[k for k in found.set.values if (family_of(k) != BREAKING) == keeps])
+
+
+def judged(found: xr.Dataset) -> xr.Dataset:
+    """What is said of each draw beside the truth.
+
+    `held`: whether the bound is right; `inside`, whether the interval is, and `off`, |log| of the
+    estimate over the truth, NaN without one; `over` and `ratio`: the bound and the papers' rule
+    over the truth; `said_0` and so on: whether that state is said.
+    """
+    true, known = 1 / found.truth, found.told == 0
+    inside = (found.low <= true * (1 + _ROUNDING)) & (true <= found.high * (1 + _ROUNDING))
+    said = {f"said_{place}": found.told == place for place in range(len(STATES))}
+    return found.assign(
+        **said,
+        true=true,
+        held=found.at_most * (1 + _ROUNDING) >= true,
+        inside=inside.where(known),
+        off=abs(np.log(found.value / true)).where(known),
+        over=found.at_most / true,
+        ratio=found.papers / true,
+    )
+
+
+def percent(of: xr.DataArray) -> str:
+    """A share; '-' without any."""
+    return "-" if of.isnull().all() else f"{100 * of.mean().item():.0f}"
+
+
+def middle(of: xr.DataArray, digits: int = 3) -> str:
+    """The median, by significant digits; '-' without any."""
+    return "-" if of.isnull().all() else f"{float(f'{of.median().item():.{digits}g}'):,.9g}"
+
+
+def by_set(run: lab.Run) -> list[list[str]]:
+    """As `by_family`, of each set by itself."""
+    return by_family(run, {name: [name] for name in run.found.set.values.tolist()})
+
+
+def by_family(run: lab.Run, groups: Mapping[str, Sequence[str]] | None = None) -> list[list[str]]:
+    """By family and bandwidth; in brackets the least of the sets; ratios are medians."""
+    found = judged(run.found)
+    if groups is None:
+        names = found.set.values.tolist()
+        groups = {k: list(of) for k, of in itertools.groupby(names, family_of)}
+        groups[f"all but {BREAKING}"] = sets_where(found).set.values.tolist()
+    heads = ("family", "sets", "scale", "truth", *_HEADS, "bound/truth", "papers/truth")
+    rows = [[*heads]]
+    for (family, names), scale in itertools.product(groups.items(), SCALES):
+        if not names:
+            continue
+        of = found.sel(set=names, scale=scale)
+        told = "/".join(percent(of[f"said_{place}"]) for place in range(len(STATES)))
+        off = f"{of.off.median().item():.2f}".replace("nan", "-")
+        held = f"{percent(of.held)} ({100 * of.held.mean('draw').min().item():.0f})"
+        ends = (f"{end(of.true.values):.3g}" for end in (np.min, np.max))
+        true = "-".join(dict.fromkeys(ends))
+        ratios = [middle(of[name]) for name in ("over", "ratio")]
+        row = [family, f"{len(names)}", f"{scale:g}", true, held, told, percent(of.inside), off]
+        rows.append([*row, *ratios])
+    return rows
+
+
+def halves(found: xr.Dataset) -> list[xr.Dataset]:
+    """The sets that keep the premise in two halves: alternately of each family, by name."""
+    names = sorted(sets_where(found).set.values.tolist())
+    parts = [list(of) for _, of in itertools.groupby(names, family_of)]
+    return [found.sel(set=[k for of in parts for k in of[half::2]]).load() for half in (0, 1)]
+
+
+class Reached(NamedTuple):
+    """What estimates by some constants reach; NaN without any.
+
+    Attributes:
+      given: the share of draws with an estimate.
+      holds: how often its interval does.
+      least: that of the worst set and bandwidth where half of the draws or more have one.
+      off: the median |log| of the estimate over the truth.
+    """
+
+    given: float
+    holds: float = math.nan
+    least: float = math.nan
+    off: float = math.nan
+
+
+def reached(found: xr.Dataset, choice: Mapping[str, Any]) -> Reached:
+    """What constants reach in some sets."""
+    low, high, given = methods.decided(found, choice)
+    if not given.any():
+        return Reached(0.0)
+    truth = np.broadcast_to(found.truth.values[..., None], given.shape)
+    inside = (low <= truth * (1 + _ROUNDING)) & (truth <= high * (1 + _ROUNDING)) & given
+    most = given.mean(axis=-1) >= 0.5
+    least = np.min(inside.sum(axis=-1)[most] / given.sum(axis=-1)[most], initial=1.0)
+    off = np.abs(np.log(np.sqrt(low[given] * high[given]) / truth[given]))
+    numbers = given.mean(), inside.sum() / given.sum(), least, np.median(off)
+    return Reached(*map(float, numbers))
+
+
+def best_choice(half: xr.Dataset) -> dict[str, Any]:
+    """The constants with most estimates that reach what is wanted; else the library's."""
+    best, most = dict(OWN), -1.0
+    for values in itertools.product(*GRID.values()):
+        choice = dict(zip(GRID, values, strict=True))
+        found = reached(half, choice)
+        if not (found.holds >= _HELD and found.least >= _LEAST and found.off <= _OFF):
+            continue
+        at = [reached(half.isel(scale=[place]), choice) for place in range(half.sizes["scale"])]
+        if found.given > most and not any(of.holds < _LEAST for of in at):
+            best, most = choice, found.given
+    return best
+
+
+def by_constants(run: lab.Run) -> list[list[str]]:
+    """By half: the library's constants, those chosen, and others that differ in one."""
+    both = halves(run.found)
+    choices = [("the library's", OWN), ("chosen", best_choice(both[0]))]
+    for name, values in GRID.items():
+        others = [value for value in values if value != OWN[name]]
+        choices += [("one differs", {**OWN, name: value}) for value in others]
+    rows = [["constants", *GRID, *(f"{of}: given/holds (worst)/off by" for of in _HALVES)]]
+    for name, choice in choices:
+        numbers = [reached(half, choice) for half in both]
+        cells = [
+            f"{100 * x.given:.1f}%/{100 * x.holds:.1f}% ({100 * x.least:.0f}%)/{x.off:.2f}"
+            for x in numbers
+        ]
+        words = [v if isinstance(v, str) else f"{v:g}" for v in choice.values()]
+        rows.append([name, *words, *(cell.replace("nan% (nan%)/nan", "-") for cell in cells)])
+    return rows
+
+
+def by_method(run: lab.Run) -> list[list[str]]:
+    """By family, the median |log| of other estimates, with no interval asked; and their bias."""
+    found = sets_where(run.found).sel(scale=1.0)
+    own = found.sel({name: OWN[name] for name in ("neighbours", "narrow")})
+    low, high, _ = methods.decided(found, OWN)
+    middles = own.near.copy(data=np.sqrt(low * high))
+    ways = {"the library's middle": middles, "near prompts": own.near}
+    ways |= {f"line in the {line}": own.zero.sel(line=line) for line in methods.LINES}
+    ways |= {name: found.read_out.sel({"method": name}) for name in methods.READ_OUTS}
+    ways["papers' rule"] = 1 / found.papers
+    families = [family_of(name) for name in found.set.values.tolist()]
+    rows = [["method", *dict.fromkeys(families), "all", "too many in, %"]]
+    for name, similar in ways.items():
+        logs = np.log(found.truth / similar.clip(1e-6, 1))
+        parts = [logs.isel(set=np.flatnonzero(np.equal(families, f))) for f in rows[0][1:-2]]
+        more = percent((logs > 0).where(logs.notnull()))
+        rows.append([name, *(f"{abs(of).median().item():.2f}" for of in [*parts, logs]), more])
+    return rows
+
+
+_TABLES = by_family, by_method, by_constants, by_set

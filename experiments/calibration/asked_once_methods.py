@@ -93,19 +93,6 @@ def sets_of(family: str) -> dict[str, Outputs]:
     return {f"{family}: {k}": part for k, part in parts.items() if len(part.prompts) >= FEWEST}
 
 
-def near_pairs(apart: np.ndarray, others: np.ndarray, narrow: float) -> Near:
-    """The library's near pairs of prompts of equal shares, with another narrowness."""
-    return asked_once.near_pairs(apart, others, np.full(len(apart), 1 / len(apart)), narrow)
-
-
-def everywhere(squares: np.ndarray, bandwidth: float) -> Mean:
-    """The mean similarity of all pairs of rows, of their squared distances `[n, n]`."""
-    n = len(squares)
-    sums = np.sum(np.exp(-squares / bandwidth**2), axis=1) - 1
-    value = float(sums.sum()) / (n * (n - 1))
-    return Mean(value, 2 * (sums - value * (n - 1)) / (n * (n - 1)))
-
-
 class Drawn(NamedTuple):
     """One output to each prompt, in float64, and how far outputs move with their prompts."""
 
@@ -137,46 +124,47 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
     shares = np.full(n, 1 / n)
     points = jnp.asarray(outputs.prompts)
     apart, others = distances.nearest(points, np.full(n, -1), min(max(NEIGHBOURS), n - 1))
-    nears = [
-        [near_pairs(apart[:, :count], others[:, :count], narrow) for narrow in NARROW]
-        for count in NEIGHBOURS
+    near_by = [
+        (a, b, asked_once.near_pairs(apart[:, :count], others[:, :count], shares, narrow))
+        for (a, count), (b, narrow) in itertools.product(enumerate(NEIGHBOURS), enumerate(NARROW))
     ]
     axes = {"neighbours": NEIGHBOURS, "narrow": NARROW, "line": LINES}
-    sizes = [len(of) for of in axes.values()] + [len(bandwidths), len(drawn)]
-    dims = (*axes, "scale", "tried")
-    found = {k: np.zeros(sizes, np.float32) for k in ("zero", "zero_error")}
-    found |= {k: np.zeros(sizes[:2] + sizes[3:], np.float32) for k in ("near", "near_low")}
-    at_least, far = np.zeros(sizes[:2] + sizes[3:], np.float32), np.zeros(sizes[3:], np.float32)
+    sizes = {name: len(of) for name, of in axes.items()}
+    sizes |= {"scale": len(bandwidths), "tried": len(drawn)}
+    dims = {**dict.fromkeys(("zero", "zero_error"), tuple(sizes)), "far": ("scale", "tried")}
+    dims |= dict.fromkeys(("near", "near_low", "at_least"), tuple(k for k in sizes if k != "line"))
+    found = {k: np.zeros([sizes[dim] for dim in of], np.float32) for k, of in dims.items()}
     for d, rows in enumerate(drawn):
         draw = Drawn.of(outputs.outputs[rows], outputs.prompts)
         squares = squared_distances(draw.outputs)
-        everything = [everywhere(squares, width) for width in bandwidths]
-        far[:, d] = [mean.value for mean in everything]
+        everything = []  # The mean similarity of all pairs.
+        for width in bandwidths:
+            sums, pairs = np.sum(np.exp(-squares / width**2), axis=1) - 1, n * (n - 1)
+            value = float(sums.sum()) / pairs
+            everything.append(Mean(value, 2 * (sums - value * (n - 1)) / pairs))
+        found["far"][:, d] = [mean.value for mean in everything]
         level = _LEVEL / (2 + (draw.slope > 0))
-        for a, of_count in enumerate(nears):
-            plain = draw.apart(of_count[0])
-            shifted = draw.apart(of_count[0], draw.slope)
-            for (b, near), (s, width) in itertools.product(
-                enumerate(of_count), enumerate(bandwidths)
-            ):
-                similar, moved = (np.exp(-of / width**2) for of in (plain, shifted))
-                means = [asked_once.near_mean(near, of) for of in (similar, moved)]
-                low = [
-                    asked_once.lower_limit(mean, shares_of, level)
-                    for mean, shares_of in zip(
-                        [everything[s], *means], (shares, near.shares, near.shares), strict=True
-                    )
+        for a, b, near in near_by:
+            moved_apart = [draw.apart(near, slope) for slope in (0.0, draw.slope)]
+            squared = near._replace(distances=near.distances**2)
+            for s, width in enumerate(bandwidths):
+                similar, moved = (np.exp(-of / width**2) for of in moved_apart)
+                means = [
+                    everything[s],
+                    *(asked_once.near_mean(near, of) for of in (similar, moved)),
                 ]
-                found["near"][a, b, s, d], found["near_low"][a, b, s, d] = means[0].value, low[1]
-                at_least[a, b, s, d] = max(low)
-                squared = near._replace(distances=near.distances**2)
-                lines = ((near, similar), (squared, similar), (near, moved))
-                for c, line in enumerate(lines):
+                low = [
+                    asked_once.lower_limit(mean, of, level)
+                    for mean, of in zip(means, (shares, near.shares, near.shares), strict=True)
+                ]
+                limits = {"near": means[1].value, "near_low": low[1], "at_least": max(low)}
+                for name, value in limits.items():
+                    found[name][a, b, s, d] = value
+                for c, line in enumerate(((near, similar), (squared, similar), (near, moved))):
                     zero = asked_once.at_zero(*line)
                     found["zero"][a, b, c, s, d] = zero.value
                     found["zero_error"][a, b, c, s, d] = zero.error
-    variables = {k: (dims if v.ndim == 5 else dims[:2] + dims[3:], v) for k, v in found.items()}
-    variables |= {"at_least": (dims[:2] + dims[3:], at_least), "far": (dims[3:], far)}
+    variables = {name: (dims[name], values) for name, values in found.items()}
     return xr.Dataset(variables, {name: list(of) for name, of in axes.items()})
 
 

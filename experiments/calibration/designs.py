@@ -91,7 +91,9 @@ class Designs(lab.Study):
         designs = in_random_order(pairs, generator)[:, :most]
         if prompts == APART:
             scale = dataclasses.replace(scale, prompts=self.apart)
-        grams = grams_of(pairs.outputs[designs], scale.kernels["output_kernel"])
+        kernel = jax.vmap(jax.vmap(scale.kernels["output_kernel"], (None, 0)), (0, None))
+        own = jnp.asarray(pairs.outputs[designs])  # The outputs of each prompt.
+        grams = np.asarray(jax.lax.map(lambda of: kernel(of, of), own), np.float64)
         curves, sizes = [*NAMES, UNBIASED, WHOLE, VENDI, RKE], []
         axes = {"curve": curves, "k": np.arange(1, most + 1)}
         value, error = (xr.DataArray(np.nan, axes, tuple(axes)) for _ in range(2))
@@ -208,13 +210,6 @@ def order_two(points: cv.Pairs, designs: np.ndarray, key: jax.Array) -> tuple[fl
     found = inference.delete_groups(points, cv.Entropy(2), groups)
     assert found.standard_errors is not None
     return float(found.decomposition.conditional), found.standard_errors.conditional
-
-
-def grams_of(designs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:
-    """The kernel among the outputs of each prompt `[prompts, k, d]`, `[prompts, k, k]`."""
-    pairwise = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
-    grams = jax.lax.map(lambda own: pairwise(own, own), jnp.asarray(designs))
-    return np.asarray(grams, np.float64)
 
 
 def over_draws(found: xr.Dataset) -> xr.Dataset:

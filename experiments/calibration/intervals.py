@@ -14,7 +14,7 @@ import condvendi_jax as cv
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
-from experiments.calibration.simulated import EXACT, SCORES
+from experiments.calibration.simulations import EXACT, SCORES
 from experiments.lab import dots, figures, style, tables
 
 ZIPF = "Zipf"
@@ -199,14 +199,22 @@ def _less_diverse(draw: Any, law: Any, count: int) -> tuple[Any, ...]:
 
 
 def told(one: np.ndarray, two: np.ndarray, matched: bool, margin: float = 0.0) -> list[float]:
-    """By test, how often models of answers `[draws, P, k]` differ or, at a margin, are equal."""
-    both = [same_answers(one), same_answers(two)]
-    statement = functools.partial(equal, margin=margin) if margin else differ
-    found = []
+    """By test, how often models of answers `[draws, P, k]` differ or, at a margin, are equal.
+
+    They differ if the interval of the difference excludes 0, and are equal if each score is less
+    than `margin` times the other, by tests of one side.
+    """
+    found, both = [], [same_answers(one), same_answers(two)]
     for test in TESTS:
-        errors = [[error_of(values, test).inverted() for values in model] for model in both]
-        pairs = zip(*errors, strict=True)
-        found.append(np.mean([statement(*two, matched=matched) for two in pairs]).item())
+        statements = []
+        for a, b in zip(*([error_of(v, test).inverted() for v in of] for of in both), strict=True):
+            if margin:
+                sides = (x.times(margin).minus(y, matched=matched) for x, y in ((b, a), (a, b)))
+                statements.append(all(side.interval(2 * _LEVEL)[0] > 0 for side in sides))
+            else:
+                low, high = a.minus(b, matched=matched).interval(_LEVEL)
+                statements.append(low > 0 or high < 0)
+        found.append(np.mean(statements).item())
     return found
 
 
@@ -227,18 +235,6 @@ def error_of(values: np.ndarray, test: str = TESTS[0]) -> Error:
     error = float(root_mean_square(influences))
     ends = intervals.prompt_mean(value, error, changes, shares) if test == TESTS[0] else None
     return Error(value, influences[None], "prompts", count - 1, ends=ends)
-
-
-def differ(one: Error, two: Error, *, matched: bool) -> bool:
-    """Whether the interval of the difference excludes 0."""
-    low, high = one.minus(two, matched=matched).interval(_LEVEL)
-    return low > 0 or high < 0
-
-
-def equal(one: Error, two: Error, *, matched: bool, margin: float) -> bool:
-    """Whether each score is less than `margin` times the other, by a test of one side."""
-    sides = (b.times(margin).minus(a, matched=matched) for a, b in ((one, two), (two, one)))
-    return all(side.interval(2 * _LEVEL)[0] > 0 for side in sides)
 
 
 def scores_held(rng: np.random.Generator, size: tuple[int, int, int], law: Any) -> np.ndarray:

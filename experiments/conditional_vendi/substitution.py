@@ -1,8 +1,8 @@
 """What outputs of other prompts do to scores of relevance: CV figure 12, MID figure 1."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -227,64 +227,48 @@ class Substitution(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        figure, axes = style.panels(len(runs), size=(2.35, 2.6), sharey=True)
-        scale, kept = runs[0].study.bandwidths.shown, []
-        for run, panel in zip(runs, axes, strict=True):
-            shares = left(run.found.sel(scale=[scale])).sel(scale=scale).dropna("metric", how="all")
-            _lines(panel, shares)
-            panel.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
-            name = f"{run.study.data_name},\n{run.study.dimensions} directions"
-            panel.set(title=name, xlabel="share replaced, %")
-            kept.append(shares.sel(replaced=OTHER).mean("repeat").sel(share=0.5, method="nearest"))
-        axes[0].set_ylabel("share of the range left")
-        style.legend_above(figure, axes[0], columns=4)
-        half = xr.concat(kept, "run")
+        scale = runs[0].study.bandwidths.shown
+        names = [f"{r.study.data_name},\n{r.study.dimensions} directions" for r in runs]
+        names = xr.IndexVariable("run", names)
+        parts: list[Any] = [run.found.sel(scale=scale, drop=True) for run in runs]
+        shares: Any = xr.concat(list(map(left, parts)), names)
+        values: Any = xr.concat([part.value for part in parts], names)
+        first = _facets(
+            shares, hue="metric", column="run", colours=_COLOURS, size=(2.35, 2.6), sharey=True,
+            y_label="share of the range left",
+        )  # fmt: skip
+        half = shares.sel(replaced=OTHER).mean("repeat").sel(share=0.5, method="nearest")
         few, many = (half.sel(metric=half.metric.isin(FITTED) == fitted) for fitted in (0, 1))
         few, many = (f"{of.min():.0%} to {of.max():.0%}" for of in (few, many))
         finding = f"With half replaced, Information scores keep {few} of their range"
-        style.headline(figure, f"{finding}, {' and '.join(FITTED)} {many}")
-        style.above(axes[0], SAME, (70, 1.0), -14)
+        style.headline(first, f"{finding}, {' and '.join(FITTED)} {many}")
+        second = _facets(
+            values, hue="run", column="metric", across=2, size=(3.53, 2.2), sharey=False,
+            names={"MID": "MID (nats)", "cosine": "mean cosine"}, y_label="score",
+        )  # fmt: skip
+        start, end = (values.sel(replaced=OTHER, share=share).mean("repeat") for share in (0, 1))
+        mid, cosine = (
+            ", ".join(f"{fall:.2g}" for fall in (start - end).sel(metric=metric).values)
+            for metric in FITTED
+        )
+        words = f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
+        style.headline(second, words)
         n = ", ".join(str(run.study.scored) for run in runs) + " pairs"
         look = {"n": n, "bars": "one deviation", "scale": scale}
-        drawn = {"substitution": figure, "substitution_values": _values(runs, scale)}
+        drawn = {"substitution": first, "substitution_values": second}
         return {name: figures.caption(of, runs, **look) for name, of in drawn.items()}
 
 
-def _values(runs: Sequence[lab.Run], scale: float) -> Figure:
-    """The metrics themselves, in a panel each, by OTHER; dashed by SAME."""
-    names = [f"{run.study.data_name} ({run.study.dimensions})" for run in runs]
-    found = [run.found.value.sel(scale=scale, drop=True) for run in runs]
-    value = xr.concat(found, xr.IndexVariable("run", names))
-    value = value.assign_coords(share=100 * value.share)
-    same = value.sel(replaced=SAME, drop=True).mean("repeat")
+def _facets(values: xr.DataArray, *, hue: str, **look: Any) -> Figure:
+    """Means and deviations over the draws, by OTHER; dashed the means by SAME."""
+    values = values.assign_coords(share=100 * values.share)
+    same = values.sel(replaced=SAME, drop=True).mean("repeat")
 
-    def dashed(panel, part):
-        for line, colour in zip(part.same.transpose("run", "share"), style.CYCLE, strict=False):
-            panel.plot(part.share, line, "--", color=colour)
+    def dashed(panel: Axes, part: xr.Dataset) -> None:
+        for bars, line in zip(panel.containers, part.same.transpose(hue, "share"), strict=True):
+            panel.plot(part.share, line, "--", color=bars[0].get_color(), label="_")
 
-    drawn = figures.facets(
-        tables.spreads(value.sel(replaced=OTHER, drop=True), "repeat").assign(same=same),
-        x="share", hue="run", column="metric", across=2, error="error", each=dashed, sharey=False,
-        names={"MID": "MID (nats)", "cosine": "mean cosine"}, size=(3.53, 2.2), y_label="score",
-        x_label="share replaced, %",
+    return figures.facets(
+        tables.spreads(values.sel(replaced=OTHER, drop=True), "repeat").assign(same=same),
+        x="share", hue=hue, error="error", each=dashed, x_label="share replaced, %", **look,
     )  # fmt: skip
-    first, end = (value.sel(replaced=OTHER, share=share).mean("repeat") for share in (0, 100))
-    mid, cosine = (
-        ", ".join(f"{fall:.2g}" for fall in (first - end).sel(metric=metric).values)
-        for metric in FITTED
-    )
-    words = f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
-    return style.headline(drawn, words)
-
-
-def _lines(panel: Axes, values: xr.DataArray) -> None:
-    """Means and deviations of metrics: lines, and squares for MID, by OTHER; dashed by SAME."""
-    x = 100 * values.share
-    for metric in values.metric.values.tolist():
-        colour = _COLOURS.get(metric) or style.score_colour(metric)
-        looks = {OTHER: ("s" if metric == "MID" else "-", metric), SAME: ("--", None)}
-        for replaced, (look, label) in looks.items():
-            found = tables.spreads(values.sel(metric=metric, replaced=replaced), "repeat")
-            panel.plot(x, found.value, look, color=colour, markersize=3.5, label=label)
-            low, high = found.value - found.error, found.value + found.error
-            panel.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)

@@ -1,17 +1,19 @@
 """What the theorems' bounds are worth: CV Theorems 1-3 and 5, RKE Theorems 3 and 6, in figures."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
+from scipy import optimize
 
 from experiments import lab
-from experiments.conditional_vendi import bound_curves
 from experiments.lab import figures, style
 from theory_checks import claim as claims
+from theory_checks import concentration, latex, mixtures, populations, rke
+from theory_checks.concentration import TAILS
 
 # Theorems whose errors are measured: the claim, and what the error is of.
 _BOUNDS = (
@@ -27,6 +29,13 @@ _ROUNDING = 1e-13
 _TOLD = ("source", "verdict")
 # The axes that the arrays of the evidence have: what is tried, and against what it is drawn.
 _AXES = ("population", "density", "n", "separation", "sigma")
+_DELTA = 0.05
+_SIZES = np.array([1000, 3000, 10000, 30000, 100000, 1000000])
+_PRINTED = {
+    "cv-theorem-1-sharp": "cv-theorem-1",
+    "cv-theorem-2-sharp": "cv-theorem-2",
+    "cv-theorem-3-sharp": "cv-theorem-3-appendix",
+}
 
 
 class Theorems(lab.Study):
@@ -49,7 +58,14 @@ class Theorems(lab.Study):
         """Tries the claim, and computes the curves of its figure."""
         outcome = claims.try_claim(claims.registry()[claim], seed=state)
         told = (outcome.claim.source, outcome.label)
-        data = bound_curves.curves(claim, state, self.samples)
+        if claim in _PRINTED:
+            data = _of_samples(claim, np.random.default_rng(state), self.samples)
+        elif claim == CLAIMS[-1]:  # How far RKE with its shift lies from the differential entropy.
+            evidence = outcome.stated.evidence
+            density, sigma = (evidence.parameters[name] for name in ("density", "sigma"))
+            data = {"sigma": sigma[0], "density": density[:, 0].tolist(), "gap": evidence.lhs}
+        else:
+            data = _of_modes() if claim == CLAIMS[-2] else _of_energies()
         labels = {k: data[k] for k in _AXES if k in data}
         arrays = {k: np.array(v, float) for k, v in data.items() if k not in labels}
         last = {k: list(labels)[len(labels) - array.ndim :] for k, array in arrays.items()}
@@ -95,7 +111,20 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Measured errors against the bounds of CV Theorems 1-3 and RKE Theorem 6."""
     figure, panels = style.panels(4, size=(4.2, 2.9))
     for axes, (theorem, claim, y_label) in zip(panels, _BOUNDS, strict=True):
-        _rate_panel(axes, evidence[claim].transpose("population", "n"))
+        # A line a population with its proved bound, and the range of the printed bound over them.
+        data = evidence[claim].transpose("population", "n")
+        n, measured = data.n.values, data["quantile"].values
+        low, high = (end.reduce(np.atleast_2d(data.bound)) for end in (np.fmin, np.fmax))
+        axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
+        axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
+        for row, dashes in zip(np.atleast_2d(data.sharp), style.DASHES, strict=False):
+            (line,) = axes.plot(n, row, color=style.PROVED, linestyle=dashes, linewidth=1.0)
+        line.set_label("proved here")
+        for name, row, dashes in zip(data.population.values, measured, style.DASHES, strict=False):
+            axes.plot(n, row, color=style.MEASURED, linestyle=dashes, label=name)
+        slope = measured[0, 0] * np.sqrt(n[0] / n) / 4
+        axes.plot(n, slope, ":", color=style.GREY, label="slope -1/2")
+        axes.set(xscale="log", yscale="log")
         times = _times(evidence[claim])
         axes.set_title(f"{theorem}: over {times} times the error")
         axes.set(xlabel="sample size n", ylabel=y_label)
@@ -107,22 +136,6 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
         "6: root mean squares); bounds at failure probability 0.05; orange: the range over the "
         "populations whose n meets the condition"
     )
-
-
-def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
-    """A line a population with its proved bound, and the range of the printed bound over them."""
-    n = data.n.values
-    low, high = (end.reduce(np.atleast_2d(data.bound)) for end in (np.fmin, np.fmax))
-    axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
-    axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
-    for row, dashes in zip(np.atleast_2d(data.sharp), style.DASHES, strict=False):
-        (line,) = axes.plot(n, row, color=style.PROVED, linestyle=dashes, linewidth=1.0)
-    line.set_label("proved here")
-    measured = data["quantile"].values
-    for name, row, dashes in zip(data.population.values, measured, style.DASHES, strict=False):
-        axes.plot(n, row, color=style.MEASURED, linestyle=dashes, label=name)
-    axes.plot(n, measured[0, 0] * np.sqrt(n[0] / n) / 4, ":", color=style.GREY, label="slope -1/2")
-    axes.set(xscale="log", yscale="log")
 
 
 def _aggregation(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
@@ -170,3 +183,77 @@ def _entropy_limit(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     finding = f"RKE Theorem 3: at bandwidth {sigma:.0g}, the sides differ by {last:.0g}"
     style.headline(figure, f"{finding} at most")
     return figure, "Densities of unit scale, both sides exact or by quadrature (n infinite)"
+
+
+def _formulas(name: str, printed: bool = False) -> tuple[latex.Formula, ...]:
+    entry = claims.registry()[name]
+    return latex.formulas((entry.stated if printed else entry.holding).latex)
+
+
+def _of_samples(name: str, generator: np.random.Generator, samples: int) -> dict[str, Any]:
+    """95% errors, with the printed bound and the sharper one."""
+    generic = [p for p in concentration.finite_populations() if p.name != "uniform"]
+    tail, printed = TAILS[name], TAILS[_PRINTED[name]]
+    width = width_of_rke if "theorem-3" in name else tail.bound
+    forms, drawn = _formulas(name), _formulas(_PRINTED[name], printed=True)
+    found = np.zeros((3, len(generic), len(_SIZES)))
+    each = np.array([_DELTA / len(tail.errors)])
+    for row, p in enumerate(generic):
+        for column, n in enumerate(_SIZES):
+            errors = tail.errors[0](p, p.frequencies(generator, n, samples))
+            ends = [width(p, n, each, i, None, *forms) for i, _ in enumerate(tail.errors)]
+            bound = np.squeeze(printed.bound(p, n, np.array([_DELTA]), 0, None, *drawn))
+            found[:, row, column] = np.quantile(np.abs(errors), 0.95), bound, np.max(ends)
+    axes = {"n": _SIZES, "population": [p.name for p in generic]}
+    return axes | dict(zip(("quantile", "bound", "sharp"), found, strict=True))
+
+
+def width_of_rke(
+    p: populations.Population, n: int, delta: Any, which: int, levels: Any, *forms: Any
+) -> float:
+    """How far a sample's Conditional-RKE may lie above or below."""
+    score = float(p.conditional_rke(p.weights))
+
+    def margin(c: float) -> float:
+        sides = concentration.theorem_3_margin(p, n, delta, which, np.array([c]), *forms)
+        return float((sides[0] - sides[1])[0])
+
+    end = (1e-9, 1.0)[which]
+    if margin(end) <= 0:
+        return (np.inf, score - 1)[which]
+    root = optimize.root_scalar(margin, bracket=(end, 1 / score), xtol=1e-15).root
+    return abs(1 / root - score)
+
+
+def _of_energies() -> dict[str, Any]:
+    """Root mean squared errors of exp(-RKE), exactly, and both bounds."""
+    laws = {
+        "modes of 0.95 and 0.05": rke.Law(0.95, True),
+        "a mode of 3/4 and rare ones": rke.LAWS[0],
+        "two equal modes": rke.Law(0.5, True),
+    }
+    sizes, rows = 2.0 ** np.arange(6, 14), []
+    for law in laws.values():
+        found = [law.errors(int(n)) for n in sizes]
+        rows.append([np.sqrt(np.exp(logs) @ errors**2) for errors, logs in found])
+    ends = {"printed": "rke-theorem-6", "sharper": "rke-theorem-6-sharper"}
+    bounds = {k: rke.energy_bound(_formulas(v), sizes, _DELTA, 0.0, 0.0) for k, v in ends.items()}
+    return {"n": sizes, "population": list(laws), "error": rows} | bounds
+
+
+def _of_modes() -> dict[str, Any]:
+    """Both sides of the aggregation over the separation of the modes; NaN where g is undefined."""
+    separation = np.linspace(0.05, 7.0, 60)
+    makes: dict[str, Callable[[float], populations.Mixture]] = {
+        "ordinary": populations.typical,
+        "rare": lambda d: populations.rare_mode(1e-3, 1e-3, d, 1e8),
+    }
+    printed = _formulas("cv-theorem-5", printed=True)
+    ours = _formulas("cv-theorem-6-corrected-point-prompts")
+    found: dict[str, Any] = {"separation": separation}
+    for name, make in makes.items():
+        modes = list(map(make, separation))
+        found[f"{name}_gap"] = [abs(each.gap(2.0)) for each in modes]
+        found[f"{name}_printed"] = [mixtures.printed_bound(printed, m, 2.0)[0] for m in modes]
+        found[f"{name}_corrected"] = [mixtures.point_prompt_bound(ours, m, 2.0)[0] for m in modes]
+    return found

@@ -34,26 +34,21 @@ def vendi_profile(
     curves = {}
     for name, rows in pairs.items():
         progress(f"all bandwidths of {name}")
-        along = [_moved(rows, over, times) for times in multiples]
-        curves[name] = _curve(rows, along, units.of_models[name])
+        curves[name] = _curve(rows, over, multiples, units.of_models[name])
     options: dict[str, Any] = {"over": over, "ladder": np.array(multiples), "seed": seed}
     return profiles.of_curves(pairs, curves, units, entropy=_ENTROPY, level=0.05, **options)
 
 
-def _moved(pairs: cv.Pairs, over: Over, times: float) -> cv.Pairs:
-    """The pairs with some bandwidths multiplied."""
-    kernels: Any = pairs.kernels
-    moved = tuple(
-        cv.Gaussian(kernel.bandwidth * (times if over in (name, "both") else 1), unit=kernel.unit)
-        for name, kernel in zip(("outputs", "prompts"), kernels, strict=True)
-    )
-    return pairs.under(tuple(map(Kernel.suited_to, moved, pairs.arrays)))
-
-
-def _curve(pairs: cv.Pairs, along: Sequence[cv.Pairs], units: Groups) -> profiles.Curve:
+def _curve(pairs: cv.Pairs, over: Over, multiples: Any, units: Groups) -> profiles.Curve:
     """The scores of one model at every bandwidth, with the errors of groups of rows."""
     terms, of_scores, leaving = [], [], units.leaving(pairs)
-    for moved in along:
+    for times in multiples:
+        kernels: Any = pairs.kernels
+        scaled = [
+            cv.Gaussian(k.bandwidth * (times if over in (name, "both") else 1), unit=k.unit)
+            for name, k in zip(("outputs", "prompts"), kernels, strict=True)
+        ]
+        moved = pairs.under(tuple(map(Kernel.suited_to, scaled, pairs.arrays)))
         influences = errors.row_influences(moved, _ENTROPY, cv.Exact(), leaving)
         whole = influences.decomposition
         changes = errors.influences_of_units(influences, moved, units)

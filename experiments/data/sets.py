@@ -117,22 +117,17 @@ def load_human() -> PairedEmbeddings:
     return dataclasses.replace(pairs, further={**pairs.further, **rows})
 
 
-def _sets() -> dict[str, DataSet]:
-    """The sets of sets.toml, in its order; those that have no loader below are files."""
-    loaders = {"emoji": load_emoji, "mixture": load_mixture, "human": load_human}
-    entries = tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8"))
-    return {
-        name: DataSet(
-            load=loaders.get(name) or functools.partial(read_set, FOLDER / f"{name}.npz"),
-            builder=f"python -m experiments.builders.{of['builder']}" if "builder" in of else "-",
-            licence=of["licence"],
-            description=of["description"],
-        )
-        for name, of in entries.items()
-    }
-
-
-SETS = _sets()
+_LOADERS = {"emoji": load_emoji, "mixture": load_mixture, "human": load_human}
+# Those of sets.toml, in its order; where there is no loader above they are files.
+SETS = {
+    name: DataSet(
+        load=_LOADERS.get(name) or functools.partial(read_set, FOLDER / f"{name}.npz"),
+        builder=f"python -m experiments.builders.{of['builder']}" if "builder" in of else "-",
+        licence=of["licence"],
+        description=of["description"],
+    )
+    for name, of in tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8")).items()
+}
 
 
 def load(name: str) -> PairedEmbeddings:

@@ -65,13 +65,9 @@ def _sentence(template: str, thing: str) -> str:
     return sentence[0].upper() + sentence[1:]
 
 
-def _read() -> dict[str, Wordings]:
-    """The wordings of every set, of wordings.toml."""
-    text = pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    return {
-        name: Wordings(entry["category"], tuple(entry["templates"]))
-        for name, entry in tomllib.loads(text).items()
-    }
-
-
-WORDINGS = _read()
+WORDINGS = {
+    name: Wordings(entry["category"], tuple(entry["templates"]))
+    for name, entry in tomllib.loads(
+        pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    ).items()
+}

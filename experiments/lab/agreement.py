@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from scipy import stats
 
 import condvendi_jax as cv
 
@@ -23,8 +24,7 @@ def rounded(values: np.ndarray, order: float = 1.0) -> np.ndarray:
 
 def ranks(values: np.ndarray, order: float = 1.0) -> np.ndarray:
     """Ranks from 1, `[n]`; values that are equal up to rounding share their mean rank."""
-    _, index, counts = np.unique(rounded(values, order), return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[index]
+    return stats.rankdata(rounded(values, order))
 
 
 def spearman(

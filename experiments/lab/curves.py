@@ -18,7 +18,6 @@ from condvendi_jax.entropies import (
     PerScore,
     PerTerm,
     Scores,
-    log_scores,
     of_pairs,
     von_neumann,
 )
@@ -30,22 +29,17 @@ from condvendi_jax.spectra.methods import Method
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ConvergenceCurve(Scores):
-    """The scores of the first n' pairs against n': every field of a `Decomposition` along sizes.
+    """The scores of the first n' pairs, by the entropies along sizes, `[m]` each.
 
-    The intervals of each score are `[2, m]`, equal where all eigenvalues were taken. Unbiased is
-    the curve without the pairs of a row with itself, at order 2 without truncation.
+    Attributes:
+      intervals: of each score, `[2, m]`, equal where all eigenvalues were taken; None at order 2.
+      unbiased: the curve without the pairs of a row with itself, at order 2 without truncation.
     """
 
-    sizes: tuple[int, ...]
     entropy_outputs: jax.Array
     entropy_prompts: jax.Array
     entropy_joint: jax.Array
-    intervals: PerScore
-    standard_errors: PerScore
-    methods: tuple[str, ...]
-    order: float
-    truncation: int | None
-    dtype: str
+    intervals: PerScore | None = None
     unbiased: ConvergenceCurve | None = None
 
 
@@ -65,10 +59,12 @@ def convergence_curve(
 
     Args:
       pairs: the data, or `outputs, prompts` (None without prompts) and kernels: see `decompose`.
-        The weights of the first n' are divided by their sum.
       sizes: the n', ascending, between 1 and n.
       entropies: what is computed. A truncation above a size keeps all its eigenvalues.
       method: see `decompose`, for each size: with a key, `Auto` estimates the larger ones.
+
+    Raises:
+      ValueError: the sizes are no such numbers, or the pairs have weights.
     """
     pairs = pairs.gathered()
     sizes = tuple(checks.check_count(size, name="sizes", minimum=1) for size in sizes)
@@ -76,84 +72,38 @@ def convergence_curve(
         raise ValueError(
             f"sizes: expected ascending numbers up to n = {pairs.n}, received {sizes}."
         )
-    if not pairs.shares[: sizes[0]].any():
-        raise ValueError(f"sizes: all weights of the first {sizes[0]} rows are zero.")
+    if pairs.weights is not None:
+        raise ValueError("weights: a curve takes pairs without weights.")
     method, largest = methods.check_method(method), pairs.rows(slice(sizes[-1]))
-    spectral = [entropy for entropy in entropies if entropy.needs_spectrum]
+    spectral, by_size = [entropy for entropy in entropies if entropy.needs_spectrum], []
     if spectral:
         computation.check(largest, method)  # What is refused is refused before the first size.
+        for size in sizes:
+            fitted = [entropy.fitted(size) for entropy in spectral]
+            computed = computation.compute(pairs.rows(slice(size)), fitted, method)
+            both = zip(computed, spectral, strict=True)
+            by_size.append([Decomposition.of(part, entropy, n=size) for part, entropy in both])
     curves: dict[Entropy, ConvergenceCurve] = {}
+    for entropy, results in zip(spectral, zip(*by_size, strict=True), strict=True):
+        terms = map(jnp.stack, zip(*(result.entropies for result in results), strict=True))
+        ends = np.array([jax.tree.map(float, result.intervals) for result in results])
+        curves[entropy] = ConvergenceCurve(*terms, intervals=PerScore(*np.moveaxis(ends, 0, -1)))
     if len(spectral) < len(entropies):
-        copies = None if largest.copies is None else jnp.asarray(largest.copies, largest.dtype)
-        prefixes = _prefix_entropies(largest, copies)
-        for entropy in set(entropies) - set(spectral):
-            plug_in, unbiased = (_of_prefixes(values, sizes, entropy) for values in prefixes)
-            curves[entropy] = dataclasses.replace(plug_in, unbiased=unbiased)
-    by_size = []
-    for size in sizes:
-        fitted = [entropy.fitted(size) for entropy in spectral]
-        computed = computation.compute(pairs.rows(slice(size)), fitted, method) if spectral else ()
-        each = zip(computed, spectral, strict=True)
-        by_size.append([Decomposition.of(part, entropy, n=size) for part, entropy in each])
-    along = [_along(decompositions) for decompositions in zip(*by_size, strict=True)]
-    curves |= dict(zip(spectral, along, strict=True))
+        last = np.array(sizes) - 1
+        plug_in, unbiased = (
+            ConvergenceCurve(*of_pairs(jax.tree.map(lambda along: along[last], terms)))
+            for terms in _prefix_entropies(largest)
+        )
+        curves[Entropy(2)] = dataclasses.replace(plug_in, unbiased=unbiased)
     return [curves[entropy] for entropy in entropies]
 
 
-def _of_prefixes(values: PerTerm, sizes: tuple[int, ...], entropy: Entropy) -> ConvergenceCurve:
-    """The curve of exact entropies, from those of every prefix, `[n]` each."""
-    last = np.array(sizes) - 1
-    terms = of_pairs(jax.tree.map(lambda of_prefixes: of_prefixes[last], values))
-    scores = PerScore(*(np.exp(np.asarray(log, np.float64)) for log in log_scores(*terms)))
-    return ConvergenceCurve(
-        sizes=sizes,
-        entropy_outputs=terms.outputs,
-        entropy_prompts=terms.prompts,
-        entropy_joint=terms.joint,
-        intervals=PerScore(*(np.stack([score, score]) for score in scores)),
-        standard_errors=PerScore(*(np.zeros(len(sizes)) for _ in scores)),
-        methods=(order_two.FROBENIUS,) * len(sizes),
-        order=entropy.order,
-        truncation=entropy.truncation,
-        dtype=terms.outputs.dtype.name,
-    )
-
-
-def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
-    """The decompositions of all sizes as one curve."""
-    first = curve[0]
-    exact = PerScore(0.0, 0.0, 0.0)
-    errors = [result.estimation.standard_errors if result.estimation else exact for result in curve]
-    ends = [jax.tree.map(float, result.intervals) for result in curve]
-    return ConvergenceCurve(
-        sizes=tuple(result.n for result in curve),
-        entropy_outputs=jnp.stack([result.entropy_outputs for result in curve]),
-        entropy_prompts=jnp.stack([result.entropy_prompts for result in curve]),
-        entropy_joint=jnp.stack([result.entropy_joint for result in curve]),
-        intervals=PerScore(*(np.array(score).T for score in zip(*ends, strict=True))),
-        standard_errors=PerScore(*map(np.array, zip(*errors, strict=True))),
-        methods=tuple(result.method for result in curve),
-        order=first.order,
-        truncation=first.truncation,
-        dtype=first.dtype,
-    )
-
-
 @jax.jit
-def _prefix_entropies(pairs: Pairs, copies: jax.Array | None) -> tuple[PerTerm, PerTerm]:
-    """The order-2 entropies of X, T and (X, T) of every prefix, `[n]` each, and the unbiased ones.
-
-    Each of the `copies` of a row is a row.
-    """
-    weights = jnp.ones(pairs.n, pairs.dtype) if pairs.weights is None else pairs.weights
-    weights = weights[None]
-    sums = pairwise.arrival_sums(pair_sums.tiles_of(pairs), weights=weights.T)[:, 0]
-    squares = jnp.square(weights)
-    alone = squares if copies is None else squares / jnp.maximum(copies, 1)[None]
-    others = 2 * sums * weights
-    parts = (others + squares, others + (squares - alone), weights, alone)
+def _prefix_entropies(pairs: Pairs) -> tuple[PerTerm, PerTerm]:
+    """The order-2 entropies of X, T and (X, T) of every prefix, `[n]`, and the unbiased ones."""
+    n = jnp.arange(1, pairs.n + 1, dtype=pairs.dtype)[None]
+    ones = jnp.ones((pairs.n, 1), pairs.dtype)
+    sums = 2 * pairwise.arrival_sums(pair_sums.tiles_of(pairs), weights=ones)[:, 0]
     # Scanned sums add in a tree: the error grows with log n, not with n.
-    scanned = lax.associative_scan(jnp.add, jnp.concatenate(parts), axis=1)
-    norms, unbiased = scanned[: len(sums)], scanned[len(sums) : -2]
-    total, equal = jnp.square(scanned[-2:-1]), scanned[-1:]
-    return order_two.entropies_of(norms / total), order_two.entropies_of(unbiased / (total - equal))
+    others = lax.associative_scan(jnp.add, sums, axis=1)
+    return order_two.entropies_of((others + n) / n**2), order_two.entropies_of(others / (n**2 - n))

@@ -90,7 +90,10 @@ def facets(
             if of_words:  # Side by side.
                 places = np.arange(len(places)) + (number - (len(hues) - 1) / 2) * 0.5 / len(hues)
             if error is not None:
-                errors = _errors(marks[value], marks[error])
+                errors = marks[error].values
+                if "end" in marks[error].dims:
+                    low, high = marks[error].transpose("end", ...).values
+                    errors = np.maximum(np.stack([values - low, high - values]), 0)
             fine, name = np.isfinite(values), None
             if label is not None and fine.any():
                 name = names.get(label, word(label))
@@ -106,8 +109,11 @@ def facets(
                 elinewidth=0.8,
             )
             if letters is not None:
-                above = 0 if errors is None else np.atleast_2d(errors)[-1]
-                _letters(panel, places, values + above, marks[letters].values.tolist())
+                tops = values + (0 if errors is None else np.atleast_2d(errors)[-1])
+                of_marks = zip(places, tops, marks[letters].values.tolist(), strict=True)
+                for place_x, height, words in of_marks:
+                    if np.isfinite(height) and words:
+                        style.above(panel, str(words), (place_x, height))
         if letters is not None:
             panel.margins(y=0.12)
         if log_y:
@@ -140,21 +146,6 @@ def facets(
         else:
             style.legend_above(figure, panels[0], columns=max(2, 2 * across))
     return figure
-
-
-def _errors(values: xr.DataArray, ends: xr.DataArray) -> np.ndarray:
-    """The lengths of the bars of error, `[n]` or `[2, n]`."""
-    if "end" not in ends.dims:
-        return ends.values
-    low, high = ends.transpose("end", ...).values
-    return np.maximum(np.stack([values.values - low, high - values.values]), 0)
-
-
-def _letters(panel: Axes, places: np.ndarray, tops: np.ndarray, letters: Sequence[str]) -> None:
-    """Letters of differences above the marks of one hue and their bars of error."""
-    for place, height, words in zip(places, tops, letters, strict=True):
-        if np.isfinite(height) and words:
-            style.above(panel, str(words), (place, height))
 
 
 def caption(

@@ -3,11 +3,12 @@
 import math
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy import stats
 
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement
+from experiments.lab import agreement, models
 
 
 def settings(pairs: PairedEmbeddings) -> np.ndarray:
@@ -39,22 +40,19 @@ def take(
     Raises:
       ValueError: a type has fewer at some setting.
     """
-    knob, kinds = settings(pairs), pairs.labels["types"].astype(str)
-    types = np.unique(kinds).tolist()
-    rows = {
-        (value, kind): np.flatnonzero((knob == value) & (kinds == kind))
-        for value in np.unique(knob).tolist()
-        for kind in types
-    }
-    fewest, (value, kind) = min((len(found), name) for name, found in rows.items())
+    values, setting = np.unique(settings(pairs), return_inverse=True)
+    types, kind = np.unique(pairs.labels["types"].astype(str), return_inverse=True)
+    cell = setting * len(types) + kind
+    counts = np.bincount(cell, minlength=len(values) * len(types))
+    fewest, least = int(counts.min()), divmod(int(counts.argmin()), len(types))
     samples = max(2, min(fewest, most)) if samples is None else samples
     if samples > fewest:
         raise ValueError(
-            f"--samples: received {samples}, but there are {fewest} of the type {kind} at "
-            f"{value:g}."
+            f"--samples: received {samples}, but there are {fewest} of the type {types[least[1]]} "
+            f"at {values[least[0]]:g}."
         )
-    chosen = np.concatenate([found[:samples] for found in rows.values()])
-    return pairs.rows(chosen), samples, types
+    rows = models.rows_by_cell(np.zeros_like(cell), cell)[0, :, :samples]
+    return pairs.rows(rows.ravel()), samples, types.tolist()
 
 
 def balanced(setting: np.ndarray, kind: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -63,14 +61,11 @@ def balanced(setting: np.ndarray, kind: np.ndarray, chosen: np.ndarray) -> np.nd
     Scores grow with n and weigh kinds by their rows; settings differ in neither afterwards. The
     setting and the kind of each row are numbered from 0, `[n]`.
     """
-    counts = np.zeros((setting.max() + 1, kind.max() + 1), int)
-    np.add.at(counts, (setting[chosen], kind[chosen]), 1)
-    kept, least = np.zeros(len(chosen), bool), counts.min(axis=0)
-    taken = np.zeros_like(counts)
-    for row in np.flatnonzero(chosen):
-        place = setting[row], kind[row]
-        kept[row] = taken[place] < least[kind[row]]
-        taken[place] += 1
+    cells = pd.DataFrame({"setting": setting, "kind": kind})[chosen]
+    counts = pd.crosstab(cells.setting, cells.kind)
+    least = cells.kind.map(counts.reindex(range(setting.max() + 1), fill_value=0).min())
+    kept = np.zeros(len(chosen), bool)
+    kept[chosen] = cells.groupby(["setting", "kind"]).cumcount() < least
     return kept
 
 

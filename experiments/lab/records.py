@@ -7,24 +7,23 @@ because a bandwidth that a rule computes has other last digits on another proces
 
 import dataclasses
 import hashlib
-import io
 import json
 import math
 import pathlib
 import sys
 import types
 import typing
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from condvendi_jax.base import files
-from condvendi_jax.cli import provenance
-from experiments.lab.folders import DamagedError
 
 _SHOWN = 120  # Characters of a setting in a message.
 NEAR = 1e-4  # Relative difference of two numbers that are resolved from the same settings.
+_IDENTITY = "identity"  # The entry of a cached file that says what it depends on.
 Identity = Mapping[str, Any]
 
 
@@ -113,43 +112,6 @@ def refuse_others(path: pathlib.Path, found: Identity, wanted: Identity) -> None
         )
 
 
-def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Writes `stem`.npz, then `stem`.json, which has its checksum and makes it count."""
-    packed = io.BytesIO()
-    np.savez_compressed(packed, **arrays)
-    with files.atomic_writer(file_of(stem, ".npz")) as stream:
-        stream.write(packed.getvalue())
-    content = files.jsonable(dict(record))
-    content["npz_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
-    files.write_json(file_of(stem, ".json"), {**content, "sha256": digest(content)})
-
-
-def read(stem: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `write` wrote.
-
-    Raises:
-      DamagedError: a file is missing, or any bit of its content is not as it was written.
-    """
-    try:
-        record = json.loads(file_of(stem, ".json").read_bytes())
-        if record.pop("sha256") != digest(record):
-            raise ValueError("its content is not what its checksum says")
-        content = file_of(stem, ".npz").read_bytes()
-        if hashlib.sha256(content).hexdigest() != record.pop("npz_sha256"):
-            raise ValueError("its arrays are not what their checksum says")
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return record, dict(archive)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        missing = isinstance(error, FileNotFoundError)
-        why = f"{pathlib.Path(str(error.filename)).name} is missing" if missing else error
-        raise DamagedError(f"{stem}: damaged ({why})") from error
-
-
-def file_of(stem: pathlib.Path, suffix: str) -> pathlib.Path:
-    """The file of a record, '.json', or of its arrays, '.npz'."""
-    return stem.with_name(stem.name + suffix)
-
-
 def digest(record: Mapping[str, Any]) -> str:
     """The SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
@@ -176,16 +138,20 @@ def cached(
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     identity = identify(name, version, settings, arrays, seed=0)
-    stem = folder / f"{name}-{digest(identity)[:16]}"
-    if file_of(stem, ".json").exists():
-        try:
-            record, found = read(stem)
-            refuse_others(stem, record["identity"], identity)
-            return found
-        except DamagedError as error:
-            sys.stderr.write(f"{error}; made anew.\n")
+    path = folder / f"{name}-{digest(identity)[:16]}.npz"
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            found = dict(archive)  # Checks the checksum of each.
+        refuse_others(path, json.loads(found.pop(_IDENTITY).item()), identity)
+        return found
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, LookupError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"{path}: damaged ({error}); made anew.\n")
     made = dict(build())
-    write(stem, {"identity": identity, "provenance": provenance.collect()}, made)
+    with files.atomic_writer(path) as stream:
+        arrays = {**made, _IDENTITY: np.array(json.dumps(identity))}
+        np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
     return made
 
 

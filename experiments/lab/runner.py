@@ -119,8 +119,13 @@ def flags_of(study: type[Study]) -> type:
     words = "Folder of the results; an unfinished run resumes."
     further["output"] = str, flag("results", words)
     entries = [(name, *entry) for name, entry in further.items()]
-    about = {"__doc__": _about(study)}
-    return dataclasses.make_dataclass("Flags", entries, namespace=about, frozen=True)
+    repeated = papers.repeats(study.name)
+    about = [study.question()] + [f"Repeats {repeated}."] * (repeated != "-")
+    if study.packages:
+        about.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
+    about += ["", f"usage: python -m experiments.{study.name} [--flag=value ...]"]
+    namespace = {"__doc__": "\n".join(about)}
+    return dataclasses.make_dataclass("Flags", entries, namespace=namespace, frozen=True)
 
 
 def _roles(study: type[Study]) -> dict[str, str]:
@@ -130,16 +135,6 @@ def _roles(study: type[Study]) -> dict[str, str]:
     labels |= {role: f"{labels[role]}; required with --outputs" for role in study.needs}
     embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
     return embeddings | further | labels
-
-
-def _about(study: type[Study]) -> str:
-    """What the help of a study says above the flags."""
-    repeated = papers.repeats(study.name)
-    lines = [study.question(), f"Repeats {repeated}." * (repeated != "-")]
-    if study.packages:
-        lines.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
-    usage = f"usage: python -m experiments.{study.name} [--flag=value ...]"
-    return "\n".join([*filter(None, lines), "", usage])
 
 
 def _load(study: type[Study], given: Any) -> data.PairedEmbeddings:
@@ -197,15 +192,18 @@ def run(
             sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
         bar.update(task, total=len(cells))
         bar.advance(task, len(cells) - len(missing))
-        costs = [study.costs(**cell.values) for cell in missing]
-        progress = _Progress(functools.partial(bar.advance, task), costs)
+        costs = {cell: study.costs(**cell.values) for cell in missing}
+        unit = len(missing) / (sum(map(sum, costs.values())) or 1)
         for done, cell in enumerate(missing, start=len(cells) - len(missing) + 1):
             name = f"[{done}/{len(cells)}] {cell}"
             bar.update(task, description=name)
 
-            def say(words: str, name: str = name) -> None:
+            steps = [0.0, *(unit * cost for cost in costs[cell])]  # Nothing before the first.
+
+            def say(words: str, name: str = name, steps: list[float] = steps) -> None:
                 bar.update(task, description=f"{name}: {words}")
-                progress.begin_step()
+                if len(steps) > 1:  # The step before is done.
+                    bar.advance(task, steps.pop(0))
 
             context = Context(cell_key(seed, cell), jax.random.key(seed), say)
             started = time.perf_counter()
@@ -216,7 +214,7 @@ def run(
                 error.add_note(f"{place.filename}:{place.lineno}: where {cell} was computed.")
                 raise
             seconds = time.perf_counter() - started
-            progress.end_cell()
+            bar.advance(task, sum(steps))
             origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
             saved.save(cell, found, origin)
             sys.stderr.write(f"{name}: {seconds:.1f} s\n")
@@ -271,39 +269,3 @@ def draw(
             "it."
         )
     return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
-
-
-class _Progress:
-    """Moves a bar on by what steps are expected to cost.
-
-    Nothing moves before a tenth of the cost is over, as small first steps tell no speed.
-
-    Args:
-      move: `move(more)` moves the bar.
-      costs: of the steps of each cell; all cells together are as long as their number.
-    """
-
-    def __init__(self, move: Callable[[float], object], costs: Sequence[Sequence[float]]):
-        unit = len(costs) / (sum(map(sum, costs)) or 1)
-        self._cells = iter([[unit * cost for cost in of_cell] for of_cell in costs])
-        self._move, self._least = move, 0.1 * len(costs)
-        self._done = self._shown = self._step = 0.0
-        self._steps = next(self._cells, [])
-
-    def begin_step(self) -> None:
-        """Begins the next step, if there is one left in the cell: the one before is done."""
-        if self._steps:
-            self._done += self._step
-            self._step = self._steps.pop(0)
-            self._show()
-
-    def end_cell(self) -> None:
-        """All steps of the cell are done."""
-        self._done += self._step + sum(self._steps)
-        self._steps, self._step = next(self._cells, []), 0.0
-        self._show()
-
-    def _show(self) -> None:
-        if self._done >= self._least and self._done > self._shown:
-            self._move(self._done - self._shown)
-            self._shown = self._done

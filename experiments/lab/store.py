@@ -17,7 +17,7 @@ import xarray as xr
 from condvendi_jax.base import files
 from experiments.lab import records, results
 from experiments.lab.cells import Cell, Run
-from experiments.lab.folders import RUN
+from experiments.lab.folders import RUN, DamagedError
 from experiments.lab.study import Study
 
 _ENDINGS = (".json", ".nc", ".png", ".pdf")  # Of what a run writes.
@@ -43,8 +43,13 @@ class Store:
         self._paths = {cell: path_of(folder, cell) for cell in cells}
         if len(set(self._paths.values())) < len(cells):
             raise ValueError(f"{study.name}: two cells have the same name.")
-        self._lock = _acquire(folder)
+        self._lock = open(folder / ".lock", "a")  # noqa: SIM115 - it ends with the process.
         try:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                busy = f"{folder}: another run is writing here; choose another --output."
+                raise ValueError(busy) from error
             self.finished: dict[Cell, xr.Dataset] = self._check()
         except BaseException:
             self._lock.close()
@@ -73,7 +78,7 @@ class Store:
         for path in sorted(self._folder.glob("*.nc")):
             try:
                 record, result = read_cell(path, cells.get(path))
-            except records.DamagedError as error:
+            except DamagedError as error:
                 if path in cells:
                     sys.stderr.write(f"{error}; computed anew.\n")
                 continue
@@ -118,7 +123,7 @@ def read_cell(path: pathlib.Path, cell: Cell | None) -> tuple[dict[str, Any], xr
     """
     record, result = results.read(path)
     if cell is not None and record.get("cell") != files.jsonable(cell.coordinates):
-        raise records.DamagedError(f"{path}: damaged (it is the cell {record.get('cell')})")
+        raise DamagedError(f"{path}: damaged (it is the cell {record.get('cell')})")
     return {"identity": {}, **record}, result
 
 
@@ -133,19 +138,6 @@ def _read_run(run: pathlib.Path) -> dict[str, Any] | None:
     if not isinstance(content.get("identity"), dict):
         raise ValueError(f"{run}: holds results of another program; choose another --output.")
     return content
-
-
-def _acquire(folder: pathlib.Path) -> Any:
-    """A lock that ends with the process, however it ends."""
-    lock = open(folder / ".lock", "a")  # noqa: SIM115 - the lock lasts as long as the file is open.
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise ValueError(f"{folder}: another run is writing here; choose another --output.") from (
-            error
-        )
-    return lock
 
 
 def read_run(folder: str | pathlib.Path, study: type[Study]) -> Run:

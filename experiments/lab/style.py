@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from scipy.optimize import isotonic_regression
 
 from condvendi_jax.base import files
 
@@ -160,7 +161,8 @@ def label_lines(*panels: Axes) -> None:
         order, pixels = np.argsort(ends), figure.dpi / 72
         rows = np.array([1 + labels[index].count("\n") for index in order])
         spacing = 1.25 * _TEXT * pixels * (rows[:-1] + rows[1:]) / 2
-        heights = _apart(np.array(ends)[order], spacing)
+        lowest = np.append(0, np.cumsum(spacing))  # Moved as little as needed to be so far apart.
+        heights = isotonic_regression(np.array(ends)[order] - lowest).x + lowest
         for index, height in zip(order, heights, strict=True):
             look = {"color": lines[index].get_color(), "fontsize": _TEXT, "va": "center"}
             look |= {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
@@ -184,16 +186,6 @@ def known(panel: Axes, value: float, words: str, *, side="right", below=False) -
     look: dict[str, Any] = {"ha": side, "va": "top" if below else "bottom", "fontsize": _TEXT}
     look |= {"xycoords": panel.get_yaxis_transform(), "textcoords": "offset points"}
     panel.annotate(words, (at[0], value), (at[1], away), **look)
-
-
-def _apart(heights: np.ndarray, spacing: np.ndarray) -> np.ndarray:
-    """Ascending heights, moved as little as needed to be `spacing` apart, one for each gap."""
-    placed = np.array(heights, float)
-    for _ in range(200):  # Neighbours push each other; a few rounds suffice.
-        overlaps = np.maximum(spacing - np.diff(placed), 0)
-        placed[:-1] -= overlaps / 2
-        placed[1:] += overlaps / 2
-    return placed
 
 
 def _last_point(line: Line2D) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """How many of 24 language models are different, and how far every two overlap, without bias."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -82,12 +82,15 @@ class Hivemind(lab.Study):
         return found
 
     @property
-    def kinds(self) -> np.ndarray:
-        """What every two models are to each other, of `KINDS`; '' for a model and itself."""
-        family, vendor = (np.array(of) for of in (self.families, self.vendors))
-        alike = family[:, None] == family, vendor[:, None] == vendor
-        kinds = np.select(alike, [FAMILY, VENDOR], OTHER)
-        return np.where(np.eye(len(family), dtype=bool), "", kinds)
+    def masks(self) -> dict[str, np.ndarray]:
+        """The pairs of models of each of `KINDS`, and of every two vendors, `[..., m, m]`."""
+        family, vendor = (np.array(of)[:, None] == of for of in (self.families, self.vendors))
+        apart, whose = ~np.eye(len(family), dtype=bool), np.unique(self.vendors)[:, None]
+        whose = whose == self.vendors
+        return {
+            "kind": np.stack([family & apart, vendor & ~family, ~(family | vendor)]),
+            "vendor": whose[:, None, :, None] & whose[None, :, None, :] & apart,
+        }
 
     def compute(self, state, context, *, text, scale):
         """How many models are different, what every two have in common, and where all agree.
@@ -125,19 +128,17 @@ class Hivemind(lab.Study):
             of_set = between if whole else cv.between_models(own, number, **options)
             sets.append(_counts(of_set, compared))
         influences = np.moveaxis(np.asarray(between.overlap_influences), -1, 0)
-        fields = {
-            "of_kind": (("kind",), self._by_kind),
-            "family_effect": ((), self._effect),
-            "of_vendors": (("vendor", "other_vendor"), self._by_vendor),
-        }
         found: dict[str, Any] = {
             "overlap": (("model", "other"), between.overlaps),
             "overlap_error": (("model", "other"), between.overlap_errors),
             "family_p_value": ((), self._relabelled(between.overlaps, generator)),
         }
-        for name, (axes, statistic) in fields.items():
-            found[name] = axes, statistic(between.overlaps)
-            found[f"{name}_error"] = axes, _error_of(statistic(influences))
+        masks, names = self.masks, {"of_kind": ("kind",), "of_vendors": ("vendor", "other_vendor")}
+        for (name, axes), mask in zip(names.items(), masks.values(), strict=True):
+            found[name] = axes, _means(between.overlaps, mask)
+            found[f"{name}_error"] = axes, _error_of(_means(influences, mask))
+        found["family_effect"] = (), self._effect(between.overlaps)
+        found["family_effect_error"] = (), _error_of(self._effect(influences))
         context.say("prompts")
         found |= self._of_prompts(outputs, scale.kernels["output_kernel"], generator)
         return (
@@ -156,24 +157,10 @@ class Hivemind(lab.Study):
             )
         )
 
-    def _by_kind(self, overlaps: np.ndarray) -> np.ndarray:
-        """The mean overlap of pairs of models of each kind, `[..., kinds]`; NaN where none is."""
-        return np.stack([_mean_of(overlaps, self.kinds == kind) for kind in KINDS], axis=-1)
-
     def _effect(self, overlaps: np.ndarray) -> np.ndarray:
         """The mean overlap in families less that between vendors, `[...]`."""
-        family, _, other = np.moveaxis(self._by_kind(overlaps), -1, 0)
+        family, _, other = np.moveaxis(_means(overlaps, self.masks["kind"]), -1, 0)
         return family - other
-
-    def _by_vendor(self, overlaps: np.ndarray) -> np.ndarray:
-        """The mean overlap of two models, by their vendors, `[..., vendors, vendors]`."""
-        whose = np.array(self.vendors)
-        labels = sorted(set(self.vendors))
-        masks = [
-            [(whose == one)[:, None] & (whose == two) & (self.kinds != "") for two in labels]
-            for one in labels
-        ]
-        return np.stack([np.stack([_mean_of(overlaps, m) for m in row], -1) for row in masks], -2)
 
     def _relabelled(self, overlaps: np.ndarray, generator: np.random.Generator) -> float:
         """The two-sided p-value of `_effect`: families and vendors go to other models together."""
@@ -211,18 +198,7 @@ class Hivemind(lab.Study):
 
     def tables(self, run):
         """The numbers, the overlaps by kind and by vendor, the correlations over prompts."""
-        found, rows = run.found, ("text", "scale", "set")
-        yield tables.table(found, rows=rows, columns="part", value="counts", error="counts_error")
-        yield tables.table(found, rows=rows, columns="part", value="plug_in")
-        rows = ("text", "scale")
-        yield tables.table(found, rows=rows, columns="kind", value="of_kind", error="of_kind_error")
-        yield tables.table(found, rows=rows, value="family_effect", error="family_effect_error")
-        yield tables.table(found, rows=rows, value="family_p_value", digits=2)
-        yield tables.table(
-            found, rows=(*rows, "vendor"), columns="other_vendor",
-            value="of_vendors", error="of_vendors_error", digits=3,
-        )  # fmt: skip
-        yield tables.table(tables.intervals(found.correlation), rows=rows, columns="agreement")
+        yield from _tables(run.found).values()
 
     @classmethod
     def facts(cls, runs):
@@ -245,10 +221,8 @@ class Hivemind(lab.Study):
             # Of the answers of two models the share that is the same, over that of one model.
             "between": (count / base.counts[0, 0] - 1) / (count - 1),
             "real": 1 - (error**2).mean() / np.log(base.different_models).var(ddof=1),
-            "plug_in": tables.table(base, rows=("set",), columns="part", value="plug_in", digits=3),
-            "counts": _table(base, "counts", ("set",), "part"),
-            "of_kind": _table(found, "of_kind", ("text", "scale"), "kind"),
-            "of_vendors": _table(base, "of_vendors", ("vendor",), "other_vendor"),
+            **{name: _tables(base)[name] for name in ("counts", "plug_in", "of_vendors")},
+            "of_kind": _tables(found)["of_kind"],
         }
 
     @classmethod
@@ -271,9 +245,25 @@ class Hivemind(lab.Study):
         return {k: figures.caption(of, run, bars="95%", scale=scale) for k, of in drawn.items()}
 
 
-def _table(found: xr.Dataset, value: str, rows: Sequence[str], columns: str) -> Table:
-    words = judged.in_words("{:.2f}±{:.2f}", found[value], found[f"{value}_error"])
-    return tables.table(words, rows=rows, columns=columns)
+def _tables(found: xr.Dataset) -> dict[str, Table]:
+    """All tables by the name of what they show; of results at one text and bandwidth or at all."""
+    first = [axis for axis in ("text", "scale") if axis in found.dims]
+    axes = {
+        "counts": ("set", "part"),
+        "of_kind": ("kind",),
+        "family_effect": (),
+        "of_vendors": ("vendor", "other_vendor"),
+    }
+    shown = {}
+    for name, (*rows, columns) in {k: of or (None,) for k, of in axes.items()}.items():
+        words = judged.in_words("{:.2f}±{:.2f}", found[name], found[f"{name}_error"])
+        shown[name] = tables.table(words, rows=[*first, *rows], columns=columns)
+    of_sets = {"rows": [*first, "set"], "columns": "part"}
+    shown["plug_in"] = tables.table(found, value="plug_in", digits=3, **of_sets)
+    shown["p"] = tables.table(found, rows=first, value="family_p_value", digits=2)
+    words = tables.intervals(found.correlation)
+    shown["correlation"] = tables.table(words, rows=first, columns="agreement")
+    return shown
 
 
 def _counts(between: inference.Between, compared: inference.Comparison) -> dict[str, Any]:
@@ -301,27 +291,26 @@ def _error_of(influences: np.ndarray) -> np.ndarray:
     return np.sqrt(np.mean(influences**2, axis=0))
 
 
-def _mean_of(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The mean of the chosen entries of `[..., m, m]`, `[...]`; NaN where none is chosen."""
-    picked = values[..., chosen]
-    return picked.mean(axis=-1) if chosen.any() else np.full(picked.shape[:-1], np.nan)
+def _means(values: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Means of `[..., m, m]` off the diagonal, over the pairs of each of some masks `[k, m, m]`.
 
-
-def clustered(overlaps: np.ndarray) -> np.ndarray:
-    """The models in the order of average linkage, neighbours most alike."""
-    from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
-    from scipy.spatial import distance
-
-    apart = np.maximum(1 - overlaps, 0)
-    np.fill_diagonal(apart, 0)
-    condensed = distance.squareform(apart, checks=False)
-    return hierarchy.leaves_list(hierarchy.linkage(condensed, "average", optimal_ordering=True))
+    `[..., k]`, NaN where there is no pair.
+    """
+    off = np.where(np.eye(masks.shape[-1], dtype=bool), 0, values)
+    counts = masks.sum(axis=(-2, -1))
+    return np.tensordot(off, masks, ((-2, -1), (-2, -1))) / np.where(counts, counts, np.nan)
 
 
 def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     """Whole answers below the diagonal, cut ones above."""
     first = found.overlap.sel(text=WHOLE).values
-    order = clustered(first)
+    from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
+    from scipy.spatial import distance
+
+    apart = np.where(np.eye(len(first), dtype=bool), 0, np.maximum(1 - first, 0))
+    condensed = distance.squareform(apart, checks=False)
+    linkage = hierarchy.linkage(condensed, "average", optimal_ordering=True)
+    order = hierarchy.leaves_list(linkage)  # Neighbours are most alike.
     values = found.overlap.isel(text=-1).values.copy()
     values = values[np.ix_(order, order)]
     below = np.tril_indices(len(order))

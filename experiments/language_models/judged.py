@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
-from scipy.special import stdtr
+from scipy.special import entr, stdtr
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -181,9 +182,8 @@ def by_prompt(pairs: data.PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
             "--prompt: expected at least two answers of each model to every prompt, to all as "
             f"many; received {counts.min()} to {counts.max()}."
         )
-    names, numbers = models.rows_by_model(pairs.labels["models"]), pairs.prompt_numbers
-    rows = [of[np.argsort(numbers[of], kind="stable")] for of in names.values()]
-    ordered = np.array(rows).reshape(len(names), len(counts), counts[0])
+    model, _ = pd.factorize(pairs.labels["models"].astype(str))
+    ordered = models.rows_by_cell(model, pairs.prompt_numbers)
     return ordered, pairs.labels["prompt"][ordered[0, :, 0]]
 
 
@@ -225,8 +225,7 @@ def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
     inner = np.einsum("...id,...jd->...ij", rows, rows)
     squares = np.maximum(norms[..., :, None] + norms[..., None, :] - 2 * inner, 0)
     gram = np.exp(-squares / (2 * bandwidth**2)) / n
-    p = np.maximum(np.linalg.eigvalsh(gram), 0)
-    first = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1)
+    first = np.sum(entr(np.maximum(np.linalg.eigvalsh(gram), 0)), axis=-1)
     others = np.sum((gram * ~np.eye(n, dtype=bool)) ** 2, axis=(-2, -1)) * n / (n - 1)
     second = np.log(np.sum(gram**2, axis=(-2, -1)))
     return np.stack([first, -second, -np.log(np.maximum(others, _LEAST))])
@@ -298,8 +297,12 @@ def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Datas
 
 
 def in_words(words: str, *fields: xr.DataArray) -> xr.Dataset:
-    """Fields written as these words, as `value`, for a table."""
-    return xr.Dataset({"value": xr.apply_ufunc(words.format, *fields, vectorize=True)})
+    """Fields written as these words, as `value`, for a table; '-' where there is no number."""
+
+    def written(*numbers: float) -> str:
+        return "-" if np.isnan(numbers[0]) else words.format(*numbers)
+
+    return xr.Dataset({"value": xr.apply_ufunc(written, *fields, vectorize=True)})
 
 
 def _error_of(influences: np.ndarray) -> np.ndarray:

@@ -80,18 +80,28 @@ class SameAnswers(lab.Study):
           in it at the bandwidth from the judgements, and `share`, that of the pairs that people
           call the same, with `share_error`.
         """
+
+        def with_interval(same: np.ndarray, alike: np.ndarray) -> np.ndarray:
+            known = np.flatnonzero(np.isfinite(alike))
+            generator = np.random.default_rng(context.shared_seed)
+            draws = list(agreement.resampled(known, self.resamples, generator))
+            same, alike = same[known], alike[known]
+            return agreement.with_interval(
+                lambda taken: np.array([area(alike[taken], same[taken])]), draws, len(known)
+            )[0]
+
         rows = state.train if part == _PARTS[0] else ~state.train
         judged = state.rows(rows)
         squares = {name: judged.squares(width) for name, width in self.bandwidths.items()}
         own = squares["people"]
         alike = {
             GRADED: own,
-            BELOW: _below(own),
+            BELOW: (2 / (1 + own) < 1.5).astype(float),
             COSINE: (judged.cosines >= self.threshold).astype(float),
             EQUAL: judged.equal.astype(float),
             CLASSES: np.where(judged.classes < 0, np.nan, judged.classes.astype(float)),
         }
-        auc = [self._with_interval(judged, of, context.shared_seed) for of in alike.values()]
+        auc = [with_interval(judged.same, of) for of in alike.values()]
         number = [
             [np.mean(2 / (1 + of[judged.same])), np.mean(2 / (1 + of[~judged.same]))]
             for of in squares.values()
@@ -114,16 +124,6 @@ class SameAnswers(lab.Study):
             {"judge": list(alike), "width": list(squares), "label": list(_LABELS)},
         )
 
-    def _with_interval(self, judged: Judgements, alike: np.ndarray, seed: int) -> np.ndarray:
-        known = np.flatnonzero(np.isfinite(alike))
-        alike, same = alike[known], judged.same[known]
-        draws = agreement.resampled(known, self.resamples, np.random.default_rng(seed))
-
-        def statistic(taken: np.ndarray) -> np.ndarray:
-            return np.array([area(alike[taken], same[taken])])
-
-        return agreement.with_interval(statistic, list(draws), len(known))[0]
-
     def tables(self, run):
         """How far each judge agrees with people, and what each bandwidth counts."""
         found = run.found
@@ -134,8 +134,7 @@ class SameAnswers(lab.Study):
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        auc = tables.intervals(run.found.auc)
-        return {"agreement": tables.table(auc, rows=("judge",), columns="part")}
+        return {"agreement": next(run.study.tables(run))}
 
     @classmethod
     def figures(cls, runs):
@@ -176,8 +175,3 @@ def best_threshold(alike: np.ndarray, same: np.ndarray) -> float:
     middles = (values[1:] + values[:-1]) / 2
     right = [(alike[same] >= m).mean() + (alike[~same] < m).mean() for m in middles]
     return float(middles[int(np.argmax(right))])
-
-
-def _below(squares: np.ndarray) -> np.ndarray:
-    """Whether the effective number 2 / (1 + k^2) is below 1.5."""
-    return (2 / (1 + squares) < 1.5).astype(float)

@@ -7,8 +7,8 @@ import xarray as xr
 from small import flags
 
 from condvendi_jax.statistics import asked_once as statistics
+from experiments.calibration import asked_once as reports
 from experiments.calibration import asked_once_methods as methods
-from experiments.calibration import asked_once_tables as reports
 from experiments.calibration.asked_once import AskedOnce, papers_scores, said
 from experiments.calibration.asked_once_methods import Outputs
 from experiments.data import PairedEmbeddings

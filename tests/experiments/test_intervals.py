@@ -8,7 +8,7 @@ from small import flags
 import condvendi_jax as cv
 from experiments.calibration import intervals as study
 from experiments.calibration.intervals import Intervals
-from experiments.calibration.simulated import EXACT
+from experiments.calibration.simulations import EXACT
 
 RNG = np.random.default_rng(0)
 

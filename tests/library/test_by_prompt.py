@@ -17,7 +17,7 @@ from condvendi_jax.base import memory
 from condvendi_jax.spectra import exact
 from condvendi_jax.statistics import components, shrinkage
 from condvendi_jax.statistics.components import Components
-from experiments.calibration import prompt_ends
+from experiments.calibration import simulations
 
 ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 1, "truncation": 4}]
 SIZES = (7, 1, 4, 19, 5, 2)
@@ -343,10 +343,10 @@ def test_prompts_of_two_kinds_are_drawn_to_their_own():
 @pytest.mark.slow
 @pytest.mark.parametrize("overlapping", [False, True])
 def test_intervals_hold_at_the_ends_and_the_test_keeps_its_level(overlapping):
-    found = prompt_ends.cover("identical", overlapping, [10] * 20, 150)
+    found = simulations.cover_ends("identical", overlapping, 20, [10], 150)
     assert found["rejected"] <= 0.1 and min(found["coverage"].values()) > 0.9
     assert found["coverage of two errors"]["most diverse"] < 0.3
-    found = prompt_ends.cover("heavy", overlapping, [5, 10, 30] * 10, 150)
+    found = simulations.cover_ends("heavy", overlapping, 30, [5, 10, 30], 150)
     assert found["rejected"] > 0.2 and min(found["coverage"].values()) > 0.86
 
 

@@ -12,8 +12,7 @@ from scipy import optimize, special, stats
 
 import condvendi_jax as cv
 from condvendi_jax.statistics.sequential import EProcess, bounds, upper_end
-from experiments.calibration import monitoring as study
-from experiments.calibration import simulated
+from experiments.calibration import simulations as study
 
 P, K, WIDTH = 6, 12, 1.2
 PROMPTS = np.repeat(np.arange(P), K)
@@ -346,7 +345,7 @@ def test_too_few_answers_for_any_alarm_are_said():
 
 def test_similarities_of_the_study_are_those_of_the_library():
     rng = np.random.default_rng(0)
-    counts = rng.multinomial(6, simulated.answers_of("heavy")[rng.integers(400, size=8)])
+    counts = rng.multinomial(6, study.answers_of("heavy")[rng.integers(400, size=8)])
     rows = [np.repeat(np.arange(40), of) for of in counts]
     looks = cv.monitor(np.concatenate(rows), np.repeat(np.arange(8), 6), level=0.1).look(
         np.concatenate(rows)
@@ -362,16 +361,16 @@ def test_similarities_of_the_study_are_those_of_the_library():
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "prompts", "k"), [("mild", 50, 10), ("bimodal", 20, 10)])
 def test_false_alarms_are_at_most_at_the_level(kind, prompts, k):
-    alarms = study.simulate(kind, prompts, k, k, looks=100, runs=300)
+    alarms = study.first_alarms(kind, prompts, k, k, looks=100, runs=300)
     assert is_at_most(np.mean(alarms["monitor"] > 0), 300, study.LEVEL)
     assert np.mean(alarms["fixed"] > 0) > 0.4
 
 
 def test_a_fall_by_a_quarter_is_found_in_a_few_looks():
-    shares = simulated.answers_of("mild")[None, :50]
+    shares = study.answers_of("mild")[None, :50]
     assert np.mean(np.sum(study.collapsed(shares, 4 / 3) ** 2, axis=-1)) == pytest.approx(
         4 / 3 * np.mean(np.sum(shares**2, axis=-1))
     )
-    alarms = study.simulate("mild", 50, 40, 10, looks=24, runs=60, change=15)
-    found = study.delays(alarms["monitor"], 15)
+    alarms = study.first_alarms("mild", 50, 40, 10, looks=24, runs=60, change=15)
+    found = study.waiting(alarms["monitor"], 15)
     assert found["median"] <= 5 and found["found"] > 0.9

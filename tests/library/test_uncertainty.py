@@ -152,6 +152,11 @@ def test_sizes_ascend_within_the_data(sizes):
         convergence_curve(*pairs, sizes, **KERNELS)
 
 
+def test_a_curve_refuses_weights():
+    with pytest.raises(ValueError, match="without weights"):
+        convergence_curve(*draw_pairs(12), (5,), **KERNELS, weights=np.arange(1, 13))
+
+
 _KERNEL = {"output_kernel": cv.Gaussian(1.0)}
 _UNTRACEABLE = {
     "evaluate": lambda x: cv.evaluate(x, **_KERNEL, orders=[2]).n,

@@ -26,7 +26,6 @@ from condvendi_jax.inference import designs, errors
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import refinement
 from condvendi_jax.spectra.pair_sums import tiles_of
-from experiments.lab import curves
 
 N = 14
 COPIES = np.array([1, 3, 0, 2, 1, 4, 2, 0, 1, 2, 5, 1, 3, 2])
@@ -111,13 +110,6 @@ def of_modes(x, t, labels, weights):
     return [[mode.share, mode.vendi, mode.rke] for mode in modes]
 
 
-def of_curves(x, t, labels, weights):
-    sizes = [2, 9, N] if weights is not None else np.cumsum(COPIES)[[1, 8, -1]].tolist()
-    options = {"entropies": [cv.von_neumann, cv.Entropy(2)], **kernels(), "weights": weights}
-    first, second = curves.convergence_curve(x, t, sizes, **options)
-    return [*first.scores, *second.scores, *second.unbiased.scores]
-
-
 def of_rules(x, t, labels, weights):
     pairs = (cv.Pairs(x, rule=rule, key=KEY, weights=weights) for rule in ("variance", "median"))
     return [own.bandwidths["outputs"].bandwidth for own in pairs]
@@ -171,13 +163,13 @@ ONE = {"output_kernel": cv.Gaussian(3.0)}
 OPERATORS = {
     function.__name__: function
     for function in (
-        *(by_label, of_clusters, of_modes, of_curves, of_rules, of_errors, of_prompts, of_models),
+        *(by_label, of_clusters, of_modes, of_rules, of_errors, of_prompts, of_models),
         *(of_bandwidths, of_any_n, of_smaller_designs),
     )
 }
 
 
-SLOW = "of_errors", "of_curves", "of_smaller_designs", "of_prompts"
+SLOW = "of_errors", "of_smaller_designs", "of_prompts"
 
 
 @pytest.mark.parametrize(
@@ -345,12 +337,10 @@ def test_weights_of_other_models_and_beside_pairs_are_refused():
             function(pairs, weights=COPIES)
 
 
-def test_clusters_and_prefixes_without_weight_are_left_out(x64):
+def test_clusters_without_weight_are_left_out(x64):
     outputs, labels = draw_pairs(N)[0], np.repeat(["a", "b", "c"], [5, 7, 2])
     few = np.where(labels == "b", 0, COPIES)
     kept = np.repeat(np.arange(N), few)
     expected = clusters.cluster_vendi(outputs[kept], labels[kept], kernel=cv.Gaussian(0.8))
     points = cv.Pairs(outputs, output_kernel=cv.Gaussian(0.8), weights=few)
     assert_close(clusters.cluster_vendi(points, labels), expected)
-    with pytest.raises(ValueError, match="sizes: all weights of the first 2 rows are zero"):
-        curves.convergence_curve(*draw_pairs(N), [2, N], **kernels(), weights=np.arange(N) // 2)
