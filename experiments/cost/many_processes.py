@@ -46,6 +46,7 @@ class ManyProcesses(lab.Study):
     name = "many_processes"
     unrepeated = ("wall", "busy", "loopback", "sent", "messages")
     data = None
+    control = "Every number of processes has the same pairs, or the same work a process."
 
     n: int = lab.flag(8192, "Pairs, with the largest number of processes.", at_least=1024)
     processes: tuple[int, ...] = lab.flag((1, 2, 4), "How many processes.", at_least=1)
@@ -112,14 +113,16 @@ class ManyProcesses(lab.Study):
             one, several = (fastest("busy", way, run.study.n, p) for p in (1, processes))
             return one / several
 
-        (table,) = run.study.tables(run)
-        return {"fastest": fastest, "gain": gain, "table": table}
+        return {"fastest": fastest, "gain": gain, "table": next(iter(run.study.tables(run)))}
 
 
 def _measure(
     address: str, processes: int, way: str, n: int, repeats: int, index: int
-) -> dict[str, Any]:
-    """What one process measures; all of them run it together."""
+) -> dict[str, Sequence[float]]:
+    """Seconds of the clock and of the CPU, and bytes on the loopback, of each call but the first.
+
+    All processes run it together.
+    """
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_compilation_cache", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -131,11 +134,7 @@ def _measure(
         TiledGram.from_points(cv.Gaussian(_BANDWIDTH), array, layout=Layout(mesh, "rows", n))
         for array in points
     ]
-    return timed(_call(way, *grams), repeats)
-
-
-def timed(call: Callable[[], Any], repeats: int) -> dict[str, Sequence[float]]:
-    """Wall and CPU seconds and bytes on the loopback, of each of several calls after the first."""
+    call = _call(way, *grams)
     call()
     found = []
     for _ in range(repeats):
