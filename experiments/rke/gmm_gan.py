@@ -69,7 +69,8 @@ class GmmGan(lab.Study):
     def widths(self, mixture: mixture_gan.Mixture, seed: int) -> dict[str, float]:
         """Multiples of the bandwidth that counts the modes, and that of the paper's rule (std)."""
         key, rule_key = jax.random.split(jax.random.key(seed))
-        counting, points = mixture.counting_bandwidth(), mixture.population().sample(key, _RULED)
+        counting, modes = mixture.counting_bandwidth(), len(mixture.centres)
+        points = mixture.sample(key, _RULED, weights=np.full(modes, 1 / modes))
         ruled = bandwidth.bandwidth_by_rule(points, "std", key=rule_key, partitions=1).bandwidth
         assert ruled is not None
         return {f"{scale:g}": scale * counting for scale in self.scales} | {"std": ruled}
@@ -144,8 +145,7 @@ class GmmGan(lab.Study):
             return ranks[of].sel(place)
 
         def exact(mixture, width):
-            population = mixture_gan.MIXTURES[mixture].population()
-            return population.rke(kernel=cv.Gaussian(study.bandwidths[mixture][width]))
+            return mixture_gan.MIXTURES[mixture].rke(study.bandwidths[mixture][width])
 
         of = {"rows": ("mixture", "source"), "columns": "score", "error": "error", "digits": 3}
         table = tables.table(means.sel(bandwidth="1"), **of)
