@@ -274,14 +274,8 @@ def _strips(run, cells, kinds, columns, size):
     """Samples of one kind side by side: a panel for each kind of each cell, row by row."""
     names = pictures.COLLECTIONS[run.study.model].prompts().names[kinds]
     draws = cells[0].sizes["sample"]
-    size = (size[0] * draws, size[1])
-    figure, panels = style.panels(len(cells) * len(kinds), columns=columns, size=size)
-    for panel, (cell, kind) in zip(panels, itertools.product(cells, kinds), strict=True):
-        picture = np.concatenate(list(cell.pictures.sel(kind=kind).values), axis=1).squeeze()
-        panel.imshow(picture, cmap="gray", vmin=0, vmax=255)
-        panel.set(xticks=[], yticks=[])
-        panel.grid(visible=False)
-        panel.spines[:].set_visible(False)
+    shown = [cell.pictures.sel(kind=kind).values for cell in cells for kind in kinds]
+    figure, panels = pictures.strips(shown, columns, (size[0] * draws, size[1]))
     for panel, name in zip(panels, names, strict=False):  # No wider than their pictures.
         panel.set_title(textwrap.shorten(str(name), 9 * draws, placeholder=" ..."), fontsize=8)
     return figure, panels

@@ -11,34 +11,10 @@ from scipy import stats
 from condvendi_jax.scores import clusters
 from experiments import lab
 from experiments.data.sets import FOLDER, SEED
+from experiments.generators import pictures
 from experiments.lab import figures, knobs, models, style, tables
 
 PICTURES = FOLDER / "drawings" / "quickdraw.npz"
-
-
-def by_psi() -> Figure:
-    """Drawings by the VAE, a row a psi and a column a drawing: the same latents down a column."""
-    with np.load(PICTURES, allow_pickle=False) as stored:
-        ink, types, psi = stored["ink"], stored["types"], stored["models"]
-    rows, classes, draws, *side = ink.shape
-    pictures = ink.reshape(rows, -1, *side)
-
-    names = [str(kind) if first == 0 else "" for kind in types for first in range(draws)]
-    size = 0.55 * len(names) + 0.8, 0.56 * rows + 0.9
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, len(names), squeeze=False)
-    for (row, column), axes in np.ndenumerate(grid):
-        axes.imshow(255 - pictures[row, column], cmap="gray", vmin=0)
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-        if row == 0:
-            axes.set_title(names[column], loc="left", fontsize=7.5)
-        if column == 0:
-            axes.set_ylabel(f"psi {psi[row]}", rotation=0, ha="right", va="center")
-    style.headline(figure, "At psi = 0 all drawings of a class are one; they part as psi grows")
-    words = f"{draws} of each of {classes} classes, seed {SEED}; the same latents down a column"
-    whose = "Conditional VAE (weights: ml5.js, trained on Quick, Draw!)"
-    return style.caption(figure, f"{whose}: {words}.")
 
 
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
@@ -120,7 +96,7 @@ class LatentTruncation(lab.Study):
     def figures(cls, runs):
         drawn = {"latent_truncation": _as_printed(runs)}
         if any(run.study.knob == "psi" for run in runs):
-            drawn["latent_truncation_drawings"] = by_psi()
+            drawn["latent_truncation_drawings"] = _drawings()
         return drawn
 
     @classmethod
@@ -169,6 +145,23 @@ def _change(curve: xr.DataArray) -> str:
     curve = curve.dropna("setting")
     ratio = (curve.isel(setting=-1) / curve.isel(setting=0)).item()
     return f"{'rises' if ratio > 1 else 'falls'} by {abs(ratio - 1):.0%}"
+
+
+def _drawings() -> Figure:
+    """Drawings by the VAE, a row a psi and a column a class: the same latents down a column."""
+    with np.load(PICTURES, allow_pickle=False) as stored:
+        ink, types, psi = stored["ink"], stored["types"], stored["models"]
+    _, classes, draws, *side = ink.shape
+    size = 0.5 * draws, 0.56
+    figure, panels = pictures.strips((255 - ink).reshape(-1, draws, *side), classes, size)
+    for panel, name in zip(panels, types, strict=False):
+        panel.set_title(name, loc="left", fontsize=7.5)
+    for panel, value in zip(panels[::classes], psi, strict=True):
+        panel.set_ylabel(f"psi {value}", rotation=0, ha="right", va="center")
+    style.headline(figure, "At psi = 0 all drawings of a class are one; they part as psi grows")
+    words = f"{draws} of each of {classes} classes, seed {SEED}; the same latents down a column"
+    whose = "Conditional VAE (weights: ml5.js, trained on Quick, Draw!)"
+    return style.caption(figure, f"{whose}: {words}.")
 
 
 def _as_printed(runs: Sequence[lab.Run]) -> Figure:
