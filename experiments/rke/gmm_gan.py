@@ -30,6 +30,9 @@ class GmmGan(lab.Study):
     name = "gmm_gan"
     data = None
     drawings = ("gmm_gan", "gmm_gan_scores")
+    control = (
+        "All generators are scored on as many samples, and so is the mixture with modes removed."
+    )
 
     mixtures: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.MIXTURES), "The data.", choices=mixture_gan.MIXTURES
