@@ -136,16 +136,16 @@ def _measure(
     ]
     call = _call(way, *grams)
     call()
-    found = []
+    taken = []
     for _ in range(repeats):
         before = _loopback()  # Of all processes: the barriers' own few bytes count too.
         multihost_utils.sync_global_devices("start")
         started, spent = time.perf_counter(), time.process_time()
         call()
-        taken = time.perf_counter() - started, time.process_time() - spent
+        ends = time.perf_counter() - started, time.process_time() - spent
         multihost_utils.sync_global_devices("end")
-        found.append((*taken, _loopback() - before))
-    return dict(zip(_TAKEN, zip(*found, strict=True), strict=True))
+        taken.append((*ends, _loopback() - before))
+    return dict(zip(_TAKEN, zip(*taken, strict=True), strict=True))
 
 
 def _loopback() -> float:
@@ -161,11 +161,7 @@ def _loopback() -> float:
 def _call(way: str, gram_x: Any, gram_t: Any) -> Callable[[], Any]:
     """What is timed: three norms, or a spectral measure of the stored joint matrix."""
     if way == "order 2":
-
-        @jax.jit
-        def norms(gram_x: Any, gram_t: Any) -> Any:
-            return together((gram_x, gram_t, gram_x * gram_t)).squared_frobenius_norms()
-
+        norms = jax.jit(lambda x, t: together((x, t, x * t)).squared_frobenius_norms())
         return lambda: jax.block_until_ready(norms(gram_x, gram_t))
     gram = jax.block_until_ready((gram_x * gram_t).store())
     return functools.partial(spectral_measure, gram, key=jax.random.key(0), budget=_BUDGET)

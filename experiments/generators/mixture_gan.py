@@ -174,17 +174,8 @@ class Kind:
     spectral: bool = False  # Whether the critic is spectrally normalised (Miyato et al. 2018).
 
 
-def _difference(real: jax.Array, fake: jax.Array) -> jax.Array:
-    return jnp.mean(fake) - jnp.mean(real)
-
-
-def _hinge(real: jax.Array, fake: jax.Array) -> jax.Array:
-    return jnp.mean(jax.nn.relu(1 - real)) + jnp.mean(jax.nn.relu(1 + fake))
-
-
-def _lower(fake: jax.Array) -> jax.Array:
-    return -jnp.mean(fake)
-
+# Losses of the critic and of the generator by Arjovsky et al. (2017).
+_DIFFERENCE = lambda real, fake: jnp.mean(fake) - jnp.mean(real), lambda fake: -jnp.mean(fake)
 
 KINDS = {
     # Goodfellow et al. (2014), the generator's loss that does not saturate; Adam as Radford et al.
@@ -208,15 +199,19 @@ KINDS = {
     ),
     # Arjovsky, Chintala and Bottou (2017), algorithm 1.
     "wgan_wc": Kind(
-        "WGAN-WC", _difference, _lower, functools.partial(optax.rmsprop, decay=0.99), clip=0.1
+        "WGAN-WC", *_DIFFERENCE, functools.partial(optax.rmsprop, decay=0.99), clip=0.1
     ),
     # Gulrajani et al. (2017); the penalty's weight is that of their code for toy data.
     "wgan_gp": Kind(
-        "WGAN-GP", _difference, _lower, functools.partial(optax.adam, b1=0.5, b2=0.9), penalty=0.1
+        "WGAN-GP", *_DIFFERENCE, functools.partial(optax.adam, b1=0.5, b2=0.9), penalty=0.1
     ),
     # Miyato et al. (2018), hinge loss.
     "sngan": Kind(
-        "SNGAN", _hinge, _lower, functools.partial(optax.adam, b1=0.0, b2=0.9), spectral=True
+        "SNGAN",
+        lambda real, fake: jnp.mean(jax.nn.relu(1 - real)) + jnp.mean(jax.nn.relu(1 + fake)),
+        _DIFFERENCE[1],
+        functools.partial(optax.adam, b1=0.0, b2=0.9),
+        spectral=True,
     ),
 }
 
@@ -244,19 +239,15 @@ class Networks(NamedTuple):
     critic_moments: Any
 
 
-def _falling(rate: float, updates: int) -> optax.Schedule:
-    half = updates // 2
-    return optax.linear_schedule(rate, 0.0, max(1, updates - half), half)
-
-
 class Trainer:
     """The pure functions of a training of one seed: `start`, and `step`."""
 
     def __init__(self, kind: Kind, mixture: Mixture, training: Training):
         self.kind, self.mixture, self.batch = kind, mixture, training.batch
+        updates = training.steps, training.steps * kind.critic_steps
         self.of_generator, self.of_critic = (
-            kind.optimizer(_falling(kind.rate, count))
-            for count in (training.steps, training.steps * kind.critic_steps)
+            kind.optimizer(optax.linear_schedule(kind.rate, 0.0, max(1, n - n // 2), n // 2))
+            for n in updates
         )
         self._hidden = (training.width,) * 3
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -33,25 +33,17 @@ _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not chang
 
 
 def weighted(
-    kind: str,
-    weight: Any,
-    *,
-    output_kernel: cv.Kernel,
-    prompt_kernel: cv.Kernel,
-    prompt_size: int,
-    window: int,
-    truncation: int,
+    kind: str, weight: Any, kernels: Mapping[str, Any], **options: Any
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient of a score, a function of `cv.guidance` by its name, times eta of CV eq. 14.
 
-    Only conditional scores see prompts, and only Conditional-Vendi is truncated.
+    Of the kernels and of `prompt_size`, `window` and `truncation` it takes what the score has: only
+    conditional scores see prompts, and only Conditional-Vendi is truncated.
     """
-    options: dict[str, Any] = {"output_kernel": output_kernel, "window": window}
-    if kind.startswith("conditional"):
-        options |= {"prompt_kernel": prompt_kernel, "prompt_size": prompt_size}
-    if kind == "conditional_vendi":
-        options["truncation"] = truncation
-    return optax.chain(getattr(cv.guidance, kind)(**options), optax.scale(weight))
+    unused = set() if kind == "conditional_vendi" else {"truncation"}
+    unused |= set() if kind.startswith("conditional") else {"prompt_kernel", "prompt_size"}
+    given = {name: value for name, value in {**kernels, **options}.items() if name not in unused}
+    return optax.chain(getattr(cv.guidance, kind)(**given), optax.scale(weight))
 
 
 def guide_of(
@@ -59,15 +51,12 @@ def guide_of(
 ) -> tuple[optax.GradientTransformationExtraArgs, Callable[..., Any]]:
     """The guide of a method, and how it remembers finished latents: itself, or their features."""
     of_features = method == OF_FEATURES
-    guide = weighted(
-        "vendi" if of_features else method.lower().replace("-", "_"),
-        weight,
-        output_kernel=cv.Gaussian(study.features if of_features else study.latents),
-        prompt_kernel=cv.Gaussian(study.prompts),
-        prompt_size=bench.prompts.shape[-1],
-        window=study.window,
-        truncation=study.truncation,
-    )
+    kind = "vendi" if of_features else method.lower().replace("-", "_")
+    widths = study.features if of_features else study.latents, study.prompts
+    of_outputs, of_prompts = map(cv.Gaussian, widths)
+    kernels = {"output_kernel": of_outputs, "prompt_kernel": of_prompts}
+    sizes = {"window": study.window, "truncation": study.truncation}
+    guide = weighted(kind, weight, kernels, prompt_size=bench.prompts.shape[-1], **sizes)
 
     def features(latents: jax.Array) -> jax.Array:
         return bench.features(bench.model.decode(latents))

@@ -229,9 +229,8 @@ def draw(
     prompts = jnp.tile(batch[None], (batches, 1, 1))
     guide = None
     if kind in KINDS:
-        whole = diffusion_guides.weighted(
-            kind, weight, **kernels, prompt_size=count, window=window, truncation=truncation
-        )
+        sizes = {"prompt_size": count, "window": window, "truncation": truncation}
+        whole = diffusion_guides.weighted(kind, weight, kernels, **sizes)
         guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
     points = mixture.sample(key, prompts.reshape(-1, count))
     if kind != LAW:

@@ -236,10 +236,6 @@ def _samples(run):
     return figures.caption(figure, run, n=n)
 
 
-def _sizes(study):
-    return f"RKE-MC of {study.samples:,} samples, RRKE of {study.references:,} against as many"
-
-
 def _scores(run):
     """A row a mixture: RKE-MC against captured modes, RRKE against lost mass."""
     study, ranks = run.study, correlations(run.found, run.study.kinds).sel(end="value")
@@ -267,4 +263,5 @@ def _scores(run):
     style.legend_above(figure, panels[0], columns=6)
     finding = "RKE-MC ranks GANs as the modes captured (line: it counts them), RRKE as"
     style.headline(figure, f"{finding} the mass missing")
-    return figures.caption(figure, run, n=f"{_SEEDS} trainings; {_sizes(study)}")
+    n = f"{_SEEDS} trainings; RKE-MC of {study.samples:,} samples, RRKE of {study.references:,} "
+    return figures.caption(figure, run, n=f"{n}against as many")
