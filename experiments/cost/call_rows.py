@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from experiments.cost import timing
 from experiments.data import sets
@@ -79,35 +80,43 @@ def _texts(folder: pathlib.Path, n: int, words: int) -> None:
     """Texts of random words, and records of them."""
     known = (sets.FOLDER / "stories.txt").read_text(encoding="utf-8").split()
     texts = [" ".join(of) for of in np.random.default_rng(0).choice(known, (n, words))]
-    (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     rows = [
         {"model": f"m{k % 4}", "prompt": f"Say {k // 40}.", "response": text}
         for k, text in enumerate(texts)
     ]
-    lines = "\n".join(map(json.dumps, rows))
-    (folder / "records.jsonl").write_text(lines, encoding="utf-8")
+    lines = {"texts.json": json.dumps(texts), "records.jsonl": "\n".join(map(json.dumps, rows))}
+    for name, text in lines.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _pictures(folder: pathlib.Path) -> None:
-    _save(folder, x=np.random.default_rng(0).integers(256, size=(128, 224, 224, 3), dtype="B"))
+    pixels = np.random.default_rng(0).integers(256, size=(128, 224, 224, 3), dtype="B")
+    _save(folder, x=pixels)
+    (folder / "pictures").mkdir()
+    for k, picture in enumerate(pixels):
+        Image.fromarray(picture).save(folder / "pictures" / f"{k}.png")
+    titles = "\n".join(f"Picture {k // 8}" for k in range(len(pixels)))
+    (folder / "titles.txt").write_text(titles, encoding="utf-8")
 
 
+_KEPT = "nothing kept", "programs kept"
 _PEER = partial(Caller, peer=True)
 _PACKAGE = partial(_PEER, elsewhere=True)
 _NUMPY = partial(_PEER, "import numpy as np")
 _LIBRARY = "import condvendi_jax as cv; half = cv.Gaussian(0.5);"
 _OURS = partial(Caller, f"{_LIBRARY} both = {{'output_kernel': half, 'prompt_kernel': half}}")
 _OF_MODELS = "models, prompts = map(by_model, (x, labels));"
-_COMPARED = partial(
-    Caller,
-    _LIBRARY + _OF_MODELS,
-    "cv.compare(models, prompts, output_kernel=half, orders=[2], profile=True)",
-)
-_BLOCKS = _PEER(
-    "m, d = len(x), x.shape[2];"
-    "by_prompt = x.reshape(m, labels.max() + 1, -1, d).swapaxes(0, 1).reshape(-1, m * 10, d)",
-    "[gram(rows).reshape(m, 10, m, 10).sum((1, 3)) for rows in by_prompt]",
-)
+_COMPARISON = {
+    "ours": Caller(
+        _LIBRARY + _OF_MODELS,
+        "cv.compare(models, prompts, output_kernel=half, orders=[2], profile=True)",
+    ),
+    "NumPy's sums": _PEER(
+        "m, d = len(x), x.shape[2];"
+        "by_prompt = x.reshape(m, labels.max() + 1, -1, d).swapaxes(0, 1).reshape(-1, m * 10, d)",
+        "[gram(rows).reshape(m, 10, m, 10).sum((1, 3)) for rows in by_prompt]",
+    ),
+}
 _ENCODER = "from condvendi_jax import encoders; encoder = encoders.load_{}()"
 _TORCH_TEXTS = """
 import importlib.util
@@ -128,11 +137,7 @@ batches = [torch.from_numpy(x[k : k + 16]).permute(0, 3, 1, 2) for k in range(0,
 
 def _first(call: str, **peers: Caller) -> dict[str, Caller]:
     """Ours without compiled programs and with those of an earlier process, and its peers."""
-    return {
-        "ours, nothing kept": _OURS(call, keeps=False),
-        "ours, programs kept": _OURS(call),
-        **peers,
-    }
+    return {f"ours, {k}": _OURS(call, keeps=k != "nothing kept") for k in _KEPT} | peers
 
 
 _RKE, _CONDITIONAL = "float(cv.rke(x, kernel=half))", "float(cv.conditional_rke(x, t, **both))"
@@ -143,15 +148,32 @@ _SCIPY = partial(
     "import numpy, scipy.linalg; f = scipy.linalg.eigvalsh;"
     "spectra = lambda a, b: [((k**2).sum(), f(k / len(k))) for k in (a, b, a * b)]",
 )
-_IMPORT = Caller("", "-c 'import condvendi_jax'")
 _NOTHING = {"import of NumPy": _PEER("", "-c 'import numpy'")}
+
+
+def _command(
+    words: str,
+    write: Callable[[pathlib.Path], Any],
+    call: str,
+    rounds: int = timing.AT_LEAST,
+    **peers: Caller,
+) -> Row:
+    """A whole command; what it keeps in the folder 'embedded' no other call finds."""
+    whole = f"-m condvendi_jax.cli {call} --overwrite"
+    kept = _KEPT if rounds > 1 else _KEPT[:1]  # In one round there are no programs to find.
+    ours = {f"ours, {k}": Caller("", whole, keeps=k != "nothing kept") for k in kept}
+    return Row(f"command: {words}", write, ours | peers, False, rounds)
+
+
 _500 = partial(_pairs, n=500)
 
 ROWS: dict[str, Row] = {
     "list": Row(
         "list of the studies", _save, {"ours": Caller("", "-m experiments"), **_NOTHING}, False
     ),
-    "import": Row("import", _save, {"ours": _IMPORT, **_NOTHING}, False),
+    "import": Row(
+        "import", _save, {"ours": Caller("", "-c 'import condvendi_jax'"), **_NOTHING}, False
+    ),
     "first_rke": Row("first rke, n = 500", _500, _first(_RKE, NumPy=_NUMPY(_SUMS)), False),
     "first_vendi": Row(
         "first vendi, n = 500",
@@ -192,15 +214,11 @@ ROWS: dict[str, Row] = {
         )
         for n in (500, 2000, 8000)
     },
-    "compare": Row(
-        "later compare, 24 models x 100 prompts x 10",
-        _answers,
-        {"ours": _COMPARED(), "NumPy's sums": _BLOCKS},
-    ),
+    "compare": Row("later compare, 24 models x 100 prompts x 10", _answers, _COMPARISON),
     "large_compare": Row(
         "first compare, 24 models x 1,000 prompts x 10",
         partial(_made_up, models=24, prompts=1000),
-        {"ours": _COMPARED(), "NumPy's sums": _BLOCKS},
+        _COMPARISON,
         later=False,
         rounds=1,
     ),
@@ -248,6 +266,29 @@ ROWS: dict[str, Row] = {
             "ours": Caller(_LIBRARY, "cv.read_records('records.jsonl')"),
             "json.loads": _PEER("import json", "[*map(json.loads, open('records.jsonl'))]"),
         },
+    ),
+    "command_pairs": _command(
+        "score, 1,000 pairs",
+        partial(_pairs, n=1000),
+        "score x.npy --prompts=t.npy",
+        SciPy=_SCIPY("spectra(gram(x), gram(t))"),
+    ),
+    "command_order_2": _command(
+        "score, 1,000 pairs, order 2",
+        partial(_pairs, n=1000),
+        "score x.npy --prompts=t.npy --order=2",
+        NumPy=_NUMPY(_CONDITIONAL_SUMS),
+    ),
+    "command_many": _command(
+        "score, 10,000 pairs", partial(_pairs, n=10_000), "score x.npy --prompts=t.npy", rounds=1
+    ),
+    "command_records": _command(
+        "compare, 4 models x 75 texts",
+        partial(_texts, n=300, words=40),
+        "compare records.jsonl --cache=embedded",
+    ),
+    "command_pictures": _command(
+        "score, 128 pictures", _pictures, "score pictures --prompts=titles.txt --cache=embedded"
     ),
 }
 """By name, in the order of the table."""

@@ -44,17 +44,18 @@ def main(setup, call, later=""):
         run()
         spent.append(time.process_time() - started)
     median = sorted(spent)[len(spent) // 2] if spent else None
-    print("\n" + json.dumps({"seconds": median, "peak": _peak()}))
+    print("\n" + json.dumps({"seconds": median, "peak": memory()[1]}))
 
 
-def _peak():
-    """The largest memory of this process in bytes; NaN where the system does not say."""
+def memory():
+    """The bytes of this process now and at the peak; NaN where the system does not say."""
     try:
         with open("/proc/self/status") as stream:
             fields = dict(line.split(":", 1) for line in stream)
     except OSError:
-        return float("nan")
-    return 1024 * int(fields["VmHWM"].split()[0])
+        return float("nan"), float("nan")
+    now, peak = (1024 * int(fields[name].split()[0]) for name in ("VmRSS", "VmHWM"))
+    return now, peak
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,6 @@ import xarray as xr
 from rich.table import Table
 
 from experiments import lab
-from experiments.cost import timing
 from experiments.cost.call_rows import ROWS, Caller
 from experiments.lab import tables
 
@@ -33,6 +34,7 @@ class Calls(lab.Study):
     data = None
     random = False
     runs = (("--peers=python-with-peers",),)
+    control = "Contestants of a row take turns on one core, on the same data."
 
     rows: tuple[str, ...] = lab.flag(tuple(ROWS), "What is measured.", choices=ROWS)
     peers: str | None = lab.flag(
@@ -63,8 +65,8 @@ class Calls(lab.Study):
                     context.say(f"round {number + 1} of {rounds}: {name}")
                     try:
                         if not why[place]:
-                            found = measured(caller, ROWS[row].later, folder, cache, self.peers)
-                            spent[:, place, max(number, 0)] = found
+                            numbers = measured(caller, ROWS[row].later, folder, cache, self.peers)
+                            spent[:, place, max(number, 0)] = numbers
                     except (OSError, subprocess.SubprocessError) as error:
                         why[place] = reason(error)
         axes = "contestant", "round"
@@ -97,13 +99,12 @@ class Calls(lab.Study):
         def median(of: str, row: str, contestant: str = "ours") -> float:
             return by_row[row][of].sel(contestant=contestant).median().item()
 
-        grids = [grid for run in runs for grid in run.study.tables(run)]
         return {
             "ratio": ratio,
             "first": lambda call: median("seconds", f"first_{call}", "ours, nothing kept"),
             "seconds": partial(median, "seconds"),
             "peak": lambda *where: median("peak", *where) / 1e9,
-            "table": grids and grids[0],
+            "table": next((table for run in runs for table in run.study.tables(run)), []),
         }
 
 
@@ -132,8 +133,12 @@ def measured(
     kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     python = peers if caller.elsewhere and peers else sys.executable
     given: Any = {"cwd": folder, "env": kept | own, "timeout": _LIMIT, "text": True}
+    shutil.rmtree(folder / "embedded", ignore_errors=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with _on_one_core():
-        seconds, finished = timing.of_process([python, *words], **given)
+        finished = subprocess.run([python, *words], check=True, capture_output=True, **given)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     if not caller.setup:
         return seconds, np.nan
     told = json.loads(finished.stdout.splitlines()[-1])

@@ -2,14 +2,14 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from experiments.cost import engines, peers
+from experiments.cost import engines, peers, worker
 from experiments.cost.worker import Cell, Contestant, Worker, WorkerError
 
 # Seconds: calls as long as this need no warming up.
@@ -67,13 +67,6 @@ def counted(entry: Entry, seconds: np.ndarray) -> np.ndarray:
     return seconds[0 if warm else 1 :]
 
 
-def is_due(entry: Entry, seconds: Sequence[float], study: Any) -> bool:
-    """Whether another call is wanted after calls of these seconds."""
-    if entry.calls == "rounds":
-        return counted(entry, np.array(seconds)).size < study.repeats
-    return len(seconds) < (1 if entry.calls == "once" else study.seeds)
-
-
 def choose(study: Any, part: str, n: int, memory: float) -> tuple[dict[str, Entry], dict[str, str]]:
     """Who takes part in a cell, and why the others do not.
 
@@ -109,11 +102,18 @@ def run_cell(
     """
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
+
+    def is_due(name: str) -> bool:
+        seconds, calls = results[name]["seconds"], entries[name].calls
+        if calls == "rounds":
+            return counted(entries[name], np.array(seconds)).size < study.repeats
+        return len(seconds) < (1 if calls == "once" else study.seeds)
+
     with contextlib.ExitStack() as stack:
         workers = {name: stack.enter_context(Worker()) for name in entries}
 
-        def attempt(name: str, do: str, *arguments: Any) -> dict[str, Any]:
-            say(f"{name}: {do}")
+        def attempt(name: str, do: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+            say(f"{name}: {do.__name__}")
             try:
                 return workers[name].request(do, *arguments) or {}
             except WorkerError as error:
@@ -123,15 +123,15 @@ def run_cell(
 
         for name, entry in entries.items():
             results[name] = {"seconds": [], "values": []}
-            attempt(name, "prepare", entry.function, request)
+            attempt(name, worker.prepare, entry.function, request)
         seed = 0
-        while due := [n for n in results if is_due(entries[n], results[n]["seconds"], study)]:
+        while due := [*filter(is_due, results)]:
             for name in due:
-                for quantity, value in attempt(name, "run", seed).items():
+                for quantity, value in attempt(name, worker.run, seed).items():
                     results[name][quantity].append(value)
             seed += 1
         for name in list(results):
-            if finished := attempt(name, "finish"):
+            if finished := attempt(name, worker.finish):
                 results[name] |= finished
     return results, failed
 
@@ -142,24 +142,22 @@ def dataset(results: Mapping[str, Any], left_out: Mapping[str, str]) -> xr.Datas
     A `value` is an estimate and the ends of its interval, or a number and NaN. `left_out` says why
     a contestant took no part or failed, '' where it did.
     """
-    names = [*results, *left_out]
-    quantities = list(dict.fromkeys(q for of in results.values() for v in of["values"] for q in v))
-    calls = max((len(of["seconds"]) for of in results.values()), default=1)
-    seconds = np.full((len(names), calls), np.nan)
+    names, runs = [*results, *left_out], list(results.values())
+    quantities = list(dict.fromkeys(q for of in runs for values in of["values"] for q in values))
+    seconds = np.full((len(names), max((len(of["seconds"]) for of in runs), default=1)), np.nan)
     values = np.full((*seconds.shape, len(quantities), 3), np.nan)
-    memory = np.full(len(names), np.nan)
-    for row, of in enumerate(results.values()):
+    for row, of in enumerate(runs):
         seconds[row, : len(of["seconds"])] = of["seconds"]
-        memory[row] = of.get("memory_bytes", np.nan)
         for call, found in enumerate(of["values"]):
             for name, numbers in found.items():
                 values[row, call, quantities.index(name), : np.size(numbers)] = numbers
-    reasons = [""] * len(results) + list(left_out.values())
+    memory = [results.get(name, {}).get("memory_bytes", np.nan) for name in names]
+    reasons = [left_out.get(name, "") for name in names]
     return xr.Dataset(
         {
             "seconds": (("contestant", "call"), seconds),
             "value": (("contestant", "call", "quantity", "end"), values),
-            "memory_bytes": ("contestant", memory),
+            "memory_bytes": ("contestant", np.array(memory, float)),
             "left_out": ("contestant", np.array(reasons, str)),
         },
         {"contestant": np.array(names, str), "quantity": np.array(quantities, str)},

@@ -21,6 +21,7 @@ from experiments.cost import peers
 from experiments.cost.worker import Cell, Contestant, load_points
 
 _HIGHEST = lax.Precision.HIGHEST
+_ROLES = "output_kernel", "prompt_kernel"
 _SCORES = ("vendi", "conditional", "information")
 # Products with the matrix that both estimates of H(X, T) spend: ours in all, and the splits into
 # probes x steps that plain quadrature may choose among (the best in hindsight counts).
@@ -43,8 +44,7 @@ def _compiled(
 
 def _kernels(cell: Cell) -> dict[str, Any]:
     """The kernels as the scores take them."""
-    of_outputs, of_prompts = map(cv.Gaussian, cell["bandwidths"])
-    return {"output_kernel": of_outputs, "prompt_kernel": of_prompts}
+    return dict(zip(_ROLES, map(cv.Gaussian, cell["bandwidths"]), strict=True))
 
 
 def library(cell: Cell) -> Contestant:
@@ -92,7 +92,8 @@ def eigenvalues(cell: Cell, *, ours: bool = True) -> Contestant:
     outputs, _ = _points(cell)
     scaled = jax.jit(lambda x: _grams(cell, x)[0].matrix / cell["n"])
     function = spectra.spectrum if ours else jnp.linalg.eigvalsh
-    return _compiled(function, peers.read_spectrum, [scaled(outputs)])
+    outputs = scaled(outputs)
+    return _compiled(function, lambda values: {"vendi": peers.entropy(values)}, [outputs])
 
 
 def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
@@ -104,13 +105,8 @@ def exact(cell: Cell) -> Contestant:
     """Ours: all eigenvalues of K_X, K_T and their product, and the scores from them."""
     points = _points(cell)
     terms = [lambda x, t: x, lambda x, t: t, operator.mul]
-
-    def eigenvalues_of(term: Callable[..., Any], *points: jax.Array) -> jax.Array:
-        return term(*_grams(cell, *points)).eigenvalues()
-
-    calls = [
-        jax.jit(functools.partial(eigenvalues_of, of)).lower(*points).compile() for of in terms
-    ]
+    functions = [lambda *p, of=of: of(*_grams(cell, *p)).eigenvalues() for of in terms]
+    calls = [jax.jit(function).lower(*points).compile() for function in functions]
 
     def read(spectra_of: list[jax.Array]) -> dict[str, Any]:
         values = {}

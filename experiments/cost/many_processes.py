@@ -46,6 +46,7 @@ class ManyProcesses(lab.Study):
     name = "many_processes"
     unrepeated = ("wall", "busy", "loopback", "sent", "messages")
     data = None
+    control = "Every number of processes has the same pairs, or the same work a process."
 
     n: int = lab.flag(8192, "Pairs, with the largest number of processes.", at_least=1024)
     processes: tuple[int, ...] = lab.flag((1, 2, 4), "How many processes.", at_least=1)
@@ -112,14 +113,16 @@ class ManyProcesses(lab.Study):
             one, several = (fastest("busy", way, run.study.n, p) for p in (1, processes))
             return one / several
 
-        (table,) = run.study.tables(run)
-        return {"fastest": fastest, "gain": gain, "table": table}
+        return {"fastest": fastest, "gain": gain, "table": next(iter(run.study.tables(run)))}
 
 
 def _measure(
     address: str, processes: int, way: str, n: int, repeats: int, index: int
-) -> dict[str, Any]:
-    """What one process measures; all of them run it together."""
+) -> dict[str, Sequence[float]]:
+    """Seconds of the clock and of the CPU, and bytes on the loopback, of each call but the first.
+
+    All processes run it together.
+    """
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_compilation_cache", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -131,22 +134,18 @@ def _measure(
         TiledGram.from_points(cv.Gaussian(_BANDWIDTH), array, layout=Layout(mesh, "rows", n))
         for array in points
     ]
-    return timed(_call(way, *grams), repeats)
-
-
-def timed(call: Callable[[], Any], repeats: int) -> dict[str, Sequence[float]]:
-    """Wall and CPU seconds and bytes on the loopback, of each of several calls after the first."""
+    call = _call(way, *grams)
     call()
-    found = []
+    taken = []
     for _ in range(repeats):
         before = _loopback()  # Of all processes: the barriers' own few bytes count too.
         multihost_utils.sync_global_devices("start")
         started, spent = time.perf_counter(), time.process_time()
         call()
-        taken = time.perf_counter() - started, time.process_time() - spent
+        ends = time.perf_counter() - started, time.process_time() - spent
         multihost_utils.sync_global_devices("end")
-        found.append((*taken, _loopback() - before))
-    return dict(zip(_TAKEN, zip(*found, strict=True), strict=True))
+        taken.append((*ends, _loopback() - before))
+    return dict(zip(_TAKEN, zip(*taken, strict=True), strict=True))
 
 
 def _loopback() -> float:
@@ -162,11 +161,7 @@ def _loopback() -> float:
 def _call(way: str, gram_x: Any, gram_t: Any) -> Callable[[], Any]:
     """What is timed: three norms, or a spectral measure of the stored joint matrix."""
     if way == "order 2":
-
-        @jax.jit
-        def norms(gram_x: Any, gram_t: Any) -> Any:
-            return together((gram_x, gram_t, gram_x * gram_t)).squared_frobenius_norms()
-
+        norms = jax.jit(lambda x, t: together((x, t, x * t)).squared_frobenius_norms())
         return lambda: jax.block_until_ready(norms(gram_x, gram_t))
     gram = jax.block_until_ready((gram_x * gram_t).store())
     return functools.partial(spectral_measure, gram, key=jax.random.key(0), budget=_BUDGET)

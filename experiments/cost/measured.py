@@ -1,16 +1,31 @@
 """What a saved result of the benchmark says. A number stands on three calls, or there is none."""
 
+import math
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from rich.table import Table
 
 from experiments.cost import engines, timing
 from experiments.cost.contests import CONTESTANTS, counted
 from experiments.cost.timing import Spread
-from experiments.lab import Run
+from experiments.lab import Run, style
+
+PARTS = {"order2": "order 2", "exact": "exact", "measure": "measure"}
+"""The names of the parts in cells, by what flags call them."""
+# By part: what a panel shows, and the lines in it, ours first.
+_PANELS = {
+    "order 2": ("three norms of order 2", ("library", "dense JAX", "dense torch", "rke-score")),
+    "exact": (
+        "all eigenvalues of one matrix",
+        ("spectrum", "jnp.linalg.eigvalsh", "torch.linalg.eigvalsh", "vendi_score"),
+    ),
+}
+_COLOURS = (style.BLUE, style.VERMILION, style.ORANGE, style.PINK)
 
 
 class Record(NamedTuple):
@@ -27,9 +42,8 @@ class Record(NamedTuple):
 
     def calls(self, name: str) -> np.ndarray:
         """The seconds of the calls of a contestant that count."""
-        return counted(
-            CONTESTANTS[self.part][name], self._of("seconds", name).dropna("call").values
-        )
+        seconds = self._of("seconds", name).dropna("call").values
+        return counted(CONTESTANTS[self.part][name], seconds)
 
     def seconds(self, name: str) -> Spread:
         """The seconds of a call."""
@@ -130,3 +144,91 @@ def accuracy(among: Sequence[Record]) -> Table:
         both = ["-" if word == "nan%" else word for word in both]
         grid.add_row(record.data, f"{record.n:,}", str(of.sizes["call"]), *numbers, held, *both)
     return grid
+
+
+class Ratio(NamedTuple):
+    """One contestant over another at the largest n at which both have numbers."""
+
+    n: float
+    median: float
+    least: float
+    most: float
+    memory: float
+
+
+def ratio(among: Sequence[Record], part: str, one: str, other: str, n: int = 0) -> Ratio:
+    """One's time and memory over the other's, at n or the largest; names have _ for no letters."""
+    names = {re.sub(r"\W", "_", name): name for name in CONTESTANTS[PARTS[part]]}
+    found = Ratio(*[np.nan] * 5)
+    for record in _of_mixtures(among, PARTS[part]):
+        spread = record.ratio(names[one], names[other])
+        if n in (0, record.n) and not math.isnan(spread.median):
+            more = record.mebibytes(names[one]) / record.mebibytes(names[other])
+            found = Ratio(record.n, *spread, more)
+    return found
+
+
+def _of_mixtures(among: Sequence[Record], part: str) -> list[Record]:
+    return [record for record in among if (record.part, record.data) == (part, "mixture")]
+
+
+def draw(run: Run) -> dict[str, Figure]:
+    """Seconds against n, a panel a part; the time of estimates over that of all eigenvalues."""
+    among, drawn, name, study = records(run), {}, run.study.name, run.study
+    parts = {part: of for part in _PANELS if len(of := _of_mixtures(among, part)) > 2}
+    if parts:
+        figure, panels = style.panels(len(parts), size=(7 / len(parts), 2.8), sharey=True)
+        for panel, (part, of) in zip(panels, parts.items(), strict=True):
+            _draw_times(panel, part, of)
+        style.label_lines(*panels)
+        words = "; ".join(filter(None, (_quickest(part, of) for part, of in parts.items())))
+        drawn[f"{name}_time"] = style.headline(figure, f"Time: {words}")
+    shares = [(r, r.ratio("stored", "exact")) for r in among if r.part == "measure"]
+    shares = [(r, spread) for r, spread in shares if not math.isnan(spread.median)]
+    if shares:
+        figure, (panel,) = style.panels(1, size=(7, 2.2))
+        heights = range(len(shares))[::-1]
+        median, least, most = 100 * np.array([spread for _, spread in shares]).T
+        panel.errorbar(median, heights, xerr=[median - least, most - median], fmt="o", c=style.BLUE)
+        panel.set_yticks(heights, [f"{record.data}, {record.n:,}" for record, _ in shares])
+        panel.set(xlabel="% of the time of all eigenvalues", xlim=(0, None))
+        panel.set_ylim(-0.6, len(shares) - 0.4)
+        words = f"Scores of order 1 to within {study.rtol:.1%}: {min(median):.0f}% to "
+        words += f"{max(median):.0f}% of the time of all eigenvalues"
+        drawn[f"{name}_estimates"] = style.headline(figure, words)
+    dtype = next(iter(run.provenance.values()))["dtype"]
+    words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
+    return {
+        k: style.caption(of, f"{words}{study.repeats} calls or more.") for k, of in drawn.items()
+    }
+
+
+def _draw_times(panel: Any, part: str, among: Sequence[Record]) -> None:
+    """A line a contestant with two sizes or more, and bars from the least to the most."""
+    title, names = _PANELS[part]
+    for at, name in enumerate(names):
+        spreads = {r.n: r.seconds(name) for r in among}
+        spreads = {n: spread for n, spread in spreads.items() if not math.isnan(spread.median)}
+        if len(spreads) < 2:
+            continue
+        median, least, most = np.array([*spreads.values()]).T
+        look: dict[str, Any] = {"c": _COLOURS[at], "marker": style.MARKERS[at]}
+        dashes = "--" if CONTESTANTS[part][name].peer else "-"
+        panel.plot([*spreads], median, label=name if at else "ours", ls=dashes, **look)
+        bars = [median - least, most - median]
+        panel.errorbar([*spreads], median, bars, c=_COLOURS[at], ls="", lw=1)
+    panel.set_yscale("log")
+    style.log_counts(panel, sorted(record.n for record in among)[::2])
+    panel.set(xlabel="sample size n", ylabel="seconds a call", title=title)
+    panel.label_outer()
+
+
+def _quickest(part: str, among: Sequence[Record]) -> str:
+    """The time of the quickest peer at the largest n, in words; '' where there is none."""
+    ours, *others = _PANELS[part][1]
+    found = [(r.n, name, r.ratio(name, ours).median) for r in among for name in others]
+    found = [(n, name, median) for n, name, median in found if not math.isnan(median)]
+    if not found:
+        return ""
+    n, name, median = max(found, key=lambda of: (of[0], -of[2]))
+    return f"{name} {median:.2g} times ours at n = {n:,}"

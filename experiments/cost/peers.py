@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from experiments.cost.worker import Cell, Contestant, load_points
 
@@ -16,19 +17,13 @@ def entropy(eigenvalues: Any, truncation: int | None = None) -> float:
     if truncation is not None:
         values = values[:truncation]
         values = values + (1 - values.sum()) / truncation
-    values = values[values > 0]
-    return float(-np.sum(values * np.log(values)))
+    return float(special.entr(values).sum())
 
 
 def read_norms(norms: Any) -> dict[str, float]:
     """The three norms by name."""
     values = np.asarray(norms, np.float64).tolist()
     return dict(zip(("outputs", "prompts", "joint"), values, strict=True))
-
-
-def read_spectrum(eigenvalues: Any) -> dict[str, float]:
-    """Their entropy."""
-    return {"vendi": entropy(np.asarray(eigenvalues))}
 
 
 def gaussian(rows: np.ndarray, columns: np.ndarray, bandwidth: float) -> np.ndarray:
@@ -117,7 +112,7 @@ def torch_eigenvalues(cell: Cell) -> Contestant:
         synchronize()
         return values
 
-    return Contestant(lambda seed: call, lambda values: read_spectrum(values.cpu()))
+    return Contestant(lambda seed: call, lambda values: {"vendi": entropy(values.cpu())})
 
 
 def vendi_score(cell: Cell) -> Contestant:

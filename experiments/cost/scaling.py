@@ -4,6 +4,7 @@ Each contestant runs in a process of its own, since two runtimes in one would fi
 """
 
 import contextlib
+import dataclasses
 import functools
 import importlib.metadata
 import os
@@ -11,30 +12,42 @@ import pathlib
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from condvendi_jax.base import memory
 from condvendi_jax.cli import provenance
+from experiments import data as data_sets
 from experiments import lab
-from experiments.cost import contests, measured, points, scaling_figures, timing
+from experiments.cost import contests, measured, timing
 from experiments.cost.contests import PACKAGES
-from experiments.cost.points import Points
+from experiments.cost.measured import PARTS
 from experiments.cost.worker import Worker
+from experiments.data import mixture
+from experiments.lab import Bandwidths, scales
 
-_PARTS = {"order2": "order 2", "exact": "exact", "measure": "measure"}
+# What is measured beside the shipped pictures of emoji: captions of photographs, as outputs.
+_BESIDE = {"captions": "captioning"}
+# Of the median distance: about what the papers' variance rule gives, and a far harder spectrum.
+_NARROW = 0.65
+_REAL_N = 4000
+_SMALLEST = {"cpu": 500, "accelerator": 4000}  # Of the sizes that double.
 
 
-class Ratio(NamedTuple):
-    """One contestant over another at the largest n at which both have numbers."""
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """A data set of the benchmark.
 
-    n: float
-    median: float
-    least: float
-    most: float
-    memory: float
+    Its kind is 'mixture', 'real', or 'narrow' (the same arrays as the real data before it, under
+    smaller bandwidths).
+    """
+
+    description: str
+    n: int
+    bandwidths: Bandwidths
+    kind: str
 
 
 class Scaling(lab.Study):
@@ -44,13 +57,12 @@ class Scaling(lab.Study):
     unrepeated = ("seconds", "memory_bytes", "left_out", "device", "cores", "versions")
     version = 3
     drawings = ("scaling_time", "scaling_estimates")
-    smallest: ClassVar[int] = 500  # Of the sizes that double.
-    on: ClassVar[str] = "cpu"
+    control = "Contestants of a cell take turns on the same data, each in a process of its own."
 
     parts: tuple[str, ...] = lab.flag(
-        tuple(_PARTS),
+        tuple(PARTS),
         "What is measured: order 2, all eigenvalues, scores of order 1.",
-        choices=_PARTS,
+        choices=PARTS,
     )
     order_two_n: int = lab.flag(20_000, "The largest n of order 2.", at_least=2)
     exact_n: int = lab.flag(4000, "The largest n of all eigenvalues.", at_least=2)
@@ -70,14 +82,10 @@ class Scaling(lab.Study):
     versions: dict[str, str] = lab.resolved()
 
     @property
-    def measured(self) -> list[str]:
-        """The parts as the cells name them, without those of earlier runs that are gone."""
-        return [_PARTS[name] for name in self.parts if name in _PARTS]
-
-    @property
     def largest(self) -> dict[str, int]:
-        """The largest n of each part."""
-        return {"order 2": self.order_two_n, "exact": self.exact_n, "measure": self.measure_n}
+        """The largest n of each part that is measured, by its name in the cells."""
+        every = {"order2": self.order_two_n, "exact": self.exact_n, "measure": self.measure_n}
+        return {PARTS[part]: every[part] for part in self.parts}
 
     def prepare(self, load, seed):
         """Asks for the device, finds the peers, and writes the points that the processes read."""
@@ -88,28 +96,62 @@ class Scaling(lab.Study):
         # This process measures nothing and must not take the accelerator from those that do.
         jax.config.update("jax_platforms", "cpu")
         with Worker() as worker:
-            limit, on = worker.request("ask", _device)
-        if on["platform"] != self.on:
-            raise ValueError(f"{self.name}: expected an {self.on}, received {on['device']}.")
+            limit, on = worker.request(_device)
         scratch = tempfile.TemporaryDirectory()
         folder = pathlib.Path(scratch.name)
-        found, arrays = points.write(folder, load, self, seed)
+        points, arrays = self._write(folder, load(), seed)
         setup = {"provenance": {k: on[k] for k in ("device", "cores")}, "close": scratch.cleanup}
-        state = folder, limit
-        return self.ready(
-            state=state, arrays=arrays, setup=setup, points=found, versions=versions, **on
-        )
+        given = {"points": points, "versions": versions, **on}
+        return self.ready(state=(folder, limit), arrays=arrays, setup=setup, **given)
+
+    def _write(self, folder, pairs, seed):
+        """Writes the points that the processes read; data sets by name, all arrays that enter."""
+        points: dict[str, Points] = {}
+        arrays: dict[str, np.ndarray] = {}
+
+        def add(name, description, bandwidths, kind):
+            outputs, prompts = (np.load(path, mmap_mode="r") for path in paths(folder, name))
+            arrays.update({f"{name} outputs": outputs, f"{name} prompts": prompts})
+            points[name] = Points(description, len(outputs), bandwidths, kind)
+
+        dimensions = self.output_dimension, self.prompt_dimension
+        write_mixture(folder, max(self.largest.values(), default=2), dimensions, seed)
+        given = Bandwidths("given", self.bandwidth, self.bandwidth, "given")
+        add("mixture", mixture.describe(dimensions), given, "mixture")
+        first = f"{pairs.name} (set)" if pairs.name == "mixture" else pairs.name
+        beside = _BESIDE if pairs.name == "emoji" else {}
+        real = {first: pairs} | {name: data_sets.load(which) for name, which in beside.items()}
+        for name, pairs in real.items():
+            order = np.random.default_rng(seed).permutation(len(pairs))  # The first n: a sample.
+            for path, rows in zip(paths(folder, name), (pairs.outputs, pairs.prompts), strict=True):
+                np.save(path, np.asarray(rows, np.float32)[order])
+            median = scales.by_rule(pairs, "median", seed)
+            add(name, pairs.description, median, "real")
+            if name == first:
+                narrow = {"kind": "narrow", "bandwidths": median.scaled(_NARROW)}
+                points[f"{name}, narrow"] = dataclasses.replace(points[name], **narrow)
+        return points, arrays
 
     def cells(self):
-        """A part of the benchmark on one data set at one n."""
-        names = ("part", "data", "n")
-        return [lab.Cell(tuple(zip(names, cell, strict=True))) for cell in points.cells(self)]
+        """Part, data and n: every part on the mixture, the measure on the real data too."""
+        found = []
+        for part, largest in self.largest.items():
+            for name, points in self.points.items():
+                sizes = []
+                if part == "measure":
+                    most = largest if points.kind == "mixture" else min(points.n, _REAL_N)
+                    sizes = [min(largest, most)]
+                elif points.kind == "mixture":  # None lies between half of the largest and itself.
+                    below = (_SMALLEST[self.platform] * 2**k for k in range(30))
+                    sizes = [*(size for size in below if size <= largest / 2), largest]
+                found += [lab.Cell((("part", part), ("data", name), ("n", n))) for n in sizes]
+        return found
 
     def compute(self, state, context, *, part, data, n):
         """Lets the contestants of a cell meet."""
         folder, limit = state
         entries, left_out = contests.choose(self, part, n, limit)
-        outputs, prompts = points.paths(folder, data)
+        outputs, prompts = paths(folder, data)
         bandwidths = self.points[data].bandwidths
         request = {
             "outputs": outputs,
@@ -130,8 +172,7 @@ class Scaling(lab.Study):
     def tables(self, run):
         """Seconds and memory of every contest, then the accuracy, who was left out, the machine."""
         among = measured.records(run)
-        for part in self.measured:
-            yield measured.contest(part, among)
+        yield from (measured.contest(part, among) for part in self.largest)
         yield measured.contest("order 2", among, memory=True)
         grid = measured.accuracy(among)
         notes = [
@@ -148,24 +189,36 @@ class Scaling(lab.Study):
         """Tables, the machine, `ratio(part, one, other, n)` of mixtures, the worst errors."""
         among = [record for run in runs[:1] for record in measured.records(run)]
         accurate = [of for record in among if (of := record.errors("by tolerance")).error.size]
-        factors = [
-            measured.rms(r.at_products("plain SLQ")) / measured.rms(r.at_products("by budget"))
-            for r in among
-        ]
+        rms = [[measured.rms(r.at_products(k)) for k in ("plain SLQ", "by budget")] for r in among]
         return {
-            "ratio": functools.partial(_ratio, among),
-            "contest": lambda part: measured.contest(_PARTS[part], among),
+            "ratio": functools.partial(measured.ratio, among),
+            "contest": lambda part: measured.contest(PARTS[part], among),
             "accuracy": measured.accuracy(among),
             "machine": "".join(map(_machine, runs[:1])),
             "norm_error": max((record.norm_error() for record in among), default=np.nan),
             "held": sum(of.held.sum().item() for of in accurate),
             "intervals": sum(of.held.count().item() for of in accurate),
-            "factor": np.nanmin([*factors, np.inf]),
+            "factor": np.nanmin([*(plain / ours for plain, ours in rms), np.inf]),
         }
 
     @classmethod
     def figures(cls, runs):
-        return scaling_figures.draw(runs[0])
+        return measured.draw(runs[0])
+
+
+def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
+    """The files of a data set's outputs and prompts; what is narrow has those of the set."""
+    word = re.sub(r"\W+", "_", name.removesuffix(", narrow"))
+    return folder / f"{word}-outputs.npy", folder / f"{word}-prompts.npy"
+
+
+def write_mixture(folder: pathlib.Path, n: int, dimensions: Sequence[int], seed: int) -> None:
+    """Writes n outputs `[n, d_x]` and prompts `[n, d_t]` of `mixture.fill_mixture`."""
+    outputs, prompts = (
+        np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
+        for path, d in zip(paths(folder, "mixture"), dimensions, strict=True)
+    )
+    mixture.fill_mixture(outputs, prompts, seed)
 
 
 def _device() -> tuple[float, dict[str, Any]]:
@@ -174,19 +227,6 @@ def _device() -> tuple[float, dict[str, Any]]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     on = {"device": provenance.collect()["device"], "platform": platform, "cores": cores}
     return memory.limit() or np.inf, on
-
-
-def _ratio(among: Sequence[measured.Record], part: str, one: str, other: str, n: int = 0) -> Ratio:
-    """One's time and memory over the other's, at n or the largest; names have _ for no letters."""
-    names = {re.sub(r"\W", "_", name): name for name in contests.CONTESTANTS[_PARTS[part]]}
-    one, other = names[one], names[other]
-    found = Ratio(*[np.nan] * 5)
-    for record in among:
-        if (record.part, record.data) == (_PARTS[part], "mixture") and n in (0, record.n):
-            spread = record.ratio(one, other)
-            more = record.mebibytes(one) / record.mebibytes(other)
-            found = found if np.isnan(spread.median) else Ratio(record.n, *spread, more)
-    return found
 
 
 def _machine(run: lab.Run) -> str:

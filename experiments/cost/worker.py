@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.cost import callers
+
 # GPU memory is taken as needed: the processes share the device. Nothing compiled is kept on disk.
 # Threads wait as they do by default: of those told to sleep at once (OMP_WAIT_POLICY) torch takes
 # four to seven times as long over matrices of 500 to 1,000 rows.
@@ -72,58 +74,53 @@ class Worker:
             process.kill()
         self._pool.shutdown()
 
-    def request(self, do: str, *arguments: Any) -> Any:
-        """The reply to a request: a method of `Server` and its arguments.
+    def request(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function returns there: `prepare`, `run`, `finish`, or any other.
 
         Raises:
-          WorkerError: the contestant raised, or the process ended.
+          WorkerError: it raised, or the process ended.
         """
         try:
-            return self._pool.submit(_answer, do, arguments).result()
+            return self._pool.submit(function, *arguments).result()
         except BrokenProcessPool:
             raise WorkerError("its process ended; out of memory?") from None
+        except Exception as error:  # Whatever a contestant raises is its result.
+            raise WorkerError(f"{type(error).__name__}: {error}".splitlines()[0]) from None
 
 
-class Server:
-    """Answers the requests of one process."""
-
-    def ask(self, function: Callable[[], Any]) -> Any:
-        """Calls a function that needs no data."""
-        return function()
-
-    def prepare(self, function: Callable[[Cell], Contestant], cell: Cell) -> None:
-        """Loads the data, compiles; memory counts from here."""
-        self._contestant = function(cell)
-        self._ran = False
-        gc.collect()
-        _reset_peak()
-        self._baseline = _memory()[0]
-
-    def run(self, seed: int) -> dict[str, Any]:
-        """One call: its seconds, and what it gave. The median of several where they are short."""
-        call = self._contestant.ready(seed)
-        taken = []
-        # The first after another process's turn finds cold caches and threads asleep.
-        while not taken or (taken[0] < _SHORT and sum(taken) < _TOGETHER and self._ran):
-            started = time.perf_counter()
-            result = call()
-            taken.append(time.perf_counter() - started)
-        self._ran = True
-        values = self._contestant.read(result)
-        del call, result
-        gc.collect()
-        time.sleep(_SETTLE)
-        return {"seconds": statistics.median(taken), "values": values}
-
-    def finish(self) -> dict[str, Any]:
-        """The memory that the calls took."""
-        return {"memory_bytes": float(np.maximum(0, _memory()[1] - self._baseline))}
+_here: dict[str, Any] = {}  # Of this process: its contestant, and the bytes before any call.
 
 
-def _reset_peak() -> None:
-    """Starts the peak anew where the system can; else that of loading and compiling counts too."""
+def prepare(function: Callable[[Cell], Contestant], cell: Cell) -> None:
+    """Loads the data, compiles; memory counts from here."""
+    _here["contestant"] = function(cell)
+    gc.collect()
+    # Starts the peak anew where the system can; else that of loading and compiling counts too.
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as stream:
         stream.write("5")
+    _here["bytes"] = _memory()[0]
+
+
+def run(seed: int) -> dict[str, Any]:
+    """One call: its seconds, and what it gave. The median of several where they are short."""
+    contestant, taken = _here["contestant"], []
+    call = contestant.ready(seed)
+    # The first after another process's turn finds cold caches and threads asleep.
+    while not taken or (taken[0] < _SHORT and sum(taken) < _TOGETHER and "ran" in _here):
+        started = time.perf_counter()
+        result = call()
+        taken.append(time.perf_counter() - started)
+    _here["ran"] = True
+    values = contestant.read(result)
+    del call, result
+    gc.collect()
+    time.sleep(_SETTLE)
+    return {"seconds": statistics.median(taken), "values": values}
+
+
+def finish() -> dict[str, Any]:
+    """The memory that the calls took."""
+    return {"memory_bytes": float(np.maximum(0, _memory()[1] - _here["bytes"]))}
 
 
 def _memory() -> tuple[float, float]:
@@ -134,37 +131,15 @@ def _memory() -> tuple[float, float]:
     jax: Any = sys.modules.get("jax")
     if jax and (of := jax.local_devices()[0].memory_stats()):
         return of["bytes_in_use"], of["peak_bytes_in_use"]
-    try:
-        with open("/proc/self/status") as stream:
-            fields = dict(line.split(":", 1) for line in stream)
-    except OSError:
-        return np.nan, np.nan
-    now, peak = (int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
-    return now, peak
-
-
-def _end_with_parent() -> None:
-    """Ends this process when the parent has gone, even during a call."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(0)
+    return callers.memory()
 
 
 def _start() -> None:
     """Prepares the process, before anything imports a runtime."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    # It ends when the parent has gone, even during a call.
+    threading.Thread(target=lambda: (parent.join(), os._exit(0)), daemon=True).start()
     os.environ.update(_ENVIRONMENT)
     warnings.simplefilter("ignore")
-
-
-def _answer(do: str, arguments: tuple[Any, ...]) -> Any:
-    """The reply of this process's server to a request."""
-    try:
-        return getattr(_SERVER, do)(*arguments)
-    except BaseException as error:  # Whatever a contestant raises is its result.
-        raise WorkerError(f"{type(error).__name__}: {error}".splitlines()[0]) from None
-
-
-_SERVER = Server()  # Of this process.

@@ -24,21 +24,6 @@ SHIPPED = pathlib.Path(__file__).parent / "trained"
 M = TypeVar("M")
 
 
-def flatten(tree: Mapping[Any, Any]) -> dict[str, np.ndarray]:
-    """The leaves of nested dictionaries by their path joined with '/'."""
-    leaves = traverse_util.flatten_dict(dict(tree))
-    return {"/".join(map(str, path)): np.asarray(leaf) for path, leaf in leaves.items()}
-
-
-def unflatten(arrays: Mapping[str, np.ndarray]) -> dict[Any, Any]:
-    """Nested dictionaries, as `flatten` took them; parts of digits become whole numbers."""
-    paths = [
-        tuple(int(word) if word.isdecimal() else word for word in path.split("/"))
-        for path in arrays
-    ]
-    return traverse_util.unflatten_dict(dict(zip(paths, arrays.values(), strict=True)))
-
-
 def restore(make: Callable[[], M], tree: Mapping[Any, Any]) -> M:
     """The nnx model that `make` gives with the values of nested dictionaries, in its own dtypes.
 
@@ -62,7 +47,8 @@ def restore(make: Callable[[], M], tree: Mapping[Any, Any]) -> M:
 
 def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: records.Identity) -> None:
     """Writes parameters and whose they are; the file appears whole or not at all."""
-    arrays = {name: np.array(array, order="C") for name, array in flatten(tree).items()}
+    leaves = traverse_util.flatten_dict(dict(tree))
+    arrays = {"/".join(map(str, path)): np.array(leaf, order="C") for path, leaf in leaves.items()}
     record = {"identity": dict(identity), "provenance": provenance.collect()}
     metadata = {name: json.dumps(entry) for name, entry in record.items()}
     metadata["sha256"] = _checksum(record, arrays)
@@ -94,7 +80,8 @@ def load(path: pathlib.Path, identity: records.Identity | None = None) -> dict[A
         raise ValueError(f"{path}: damaged ({str(error).splitlines()[0]}).") from error
     if identity is not None and (words := records.differences(record["identity"], identity)):
         raise ValueError(f"{path}: of another training ({'; '.join(words)}).")
-    return unflatten(arrays)
+    # Parts of digits become whole numbers.
+    return nnx.restore_int_paths(traverse_util.unflatten_dict(arrays, sep="/"))
 
 
 def _checksum(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:

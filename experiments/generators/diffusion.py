@@ -46,15 +46,8 @@ def guided(denoiser: Denoiser, unconditional_prompts: jax.Array, scale: float) -
     return jax.tree_util.Partial(_guided, denoiser, unconditional_prompts, scale)
 
 
-def _guided(
-    denoiser: Denoiser,
-    unconditional_prompts: jax.Array,
-    scale: float,
-    latents: jax.Array,
-    time: jax.Array,
-    prompts: jax.Array,
-) -> jax.Array:
-    nothing = jnp.broadcast_to(unconditional_prompts, prompts.shape).astype(prompts.dtype)
+def _guided(denoiser, nothing, scale, latents, time, prompts):
+    nothing = jnp.broadcast_to(nothing, prompts.shape).astype(prompts.dtype)
     both = denoiser(jnp.concatenate([latents] * 2), time, jnp.concatenate([nothing, prompts]))
     unconditional, conditional = jnp.split(both, 2)
     return unconditional + scale * (conditional - unconditional)

@@ -92,12 +92,10 @@ class PromptedMixture(NamedTuple):
 def mean_length(means: np.ndarray, spread: float) -> np.ndarray:
     """E|Z| of Gaussians in the plane, by the length of their means: the mean of Rice's law.
 
-    spread sqrt(pi / 2) exp(-q) ((1 + 2 q) I_0(q) + 2 q I_1(q)), with q = (mean / spread)^2 / 4 and
-    the spread of each coordinate.
+    spread sqrt(pi / 2) 1F1(-1/2; 1; -(mean / spread)^2 / 2), the spread of each coordinate.
     """
-    q = np.square(means / spread) / 4
-    bessel = (1 + 2 * q) * special.i0e(q) + 2 * q * special.i1e(q)
-    return spread * np.sqrt(np.pi / 2) * bessel
+    squares = np.square(means / spread)
+    return spread * np.sqrt(np.pi / 2) * special.hyp1f1(-0.5, 1, -squares / 2)
 
 
 def clean_prediction(
@@ -129,25 +127,20 @@ def ring(modes: int, radius: float) -> np.ndarray:
     return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-def _skewed(modes: int, first: float) -> np.ndarray:
-    """`first` for one of some modes, and the rest equally."""
-    return np.array([first, *[(1 - first) / (modes - 1)] * (modes - 1)])
-
-
 def shared() -> PromptedMixture:
     """Six prompts and components: all have all of them, and each prefers another one.
 
     Together the prompts' samples are of all components equally, so that a score which does not
     know the prompts sees nothing missing.
     """
-    weights = np.stack([np.roll(_skewed(6, 0.8), j) for j in range(6)])
+    weights = 0.04 + 0.76 * np.eye(6)
     return mixture(ring(6, 4.0), 0.4, weights)
 
 
 def apart(prompts: int = 6, modes: int = 4, *, radius: float = 8.0) -> PromptedMixture:
     """Prompts with components of their own, far from the others'; each prefers one of them."""
     centres = ring(prompts, radius)[:, None] + ring(modes, 2.0)[None]
-    weights = np.kron(np.eye(prompts), _skewed(modes, 0.85))
+    weights = np.kron(np.eye(prompts), [0.85, *[0.15 / (modes - 1)] * (modes - 1)])
     return mixture(centres.reshape(-1, 2), 0.4, weights)
 
 

@@ -17,10 +17,10 @@ import optax
 from flax import nnx
 from jax import lax
 from scipy import optimize
+from scipy.spatial import distance
 
 import condvendi_jax as cv
 from experiments.generators import fitting
-from experiments.generators.populations import GaussianMixture
 from experiments.lab import records
 
 VERSION = 1
@@ -45,12 +45,6 @@ class Mixture:
     scale: float  # Standard deviation of each coordinate within a component.
     description: str
 
-    def population(self) -> GaussianMixture:
-        """The distribution, for closed forms."""
-        centres = jnp.asarray(self.centres)
-        covariances = jnp.tile(self.scale**2 * jnp.eye(2), (len(centres), 1, 1))
-        return GaussianMixture(means=centres, covariances=covariances)
-
     def sample(self, key: jax.Array, n: int, weights: Any = None) -> jax.Array:
         """Draws n points `[n, 2]`, of all components equally or by weights `[k]`."""
         mode_key, noise_key = jax.random.split(key)
@@ -62,24 +56,27 @@ class Mixture:
 
     def good_shares(self, samples: np.ndarray) -> np.ndarray:
         """The share of samples `[..., n, 2]` that are good ones of each component, `[..., k]`."""
-        centres = np.asarray(self.centres)
-        distances = np.linalg.norm(samples[..., None, :] - centres, axis=-1)
-        nearest = distances.argmin(-1)[..., None] == np.arange(len(centres))
+        distances = np.linalg.norm(samples[..., None, :] - np.asarray(self.centres), axis=-1)
+        nearest = distances.argmin(-1)[..., None] == np.arange(len(self.centres))
         return np.mean(nearest & (distances <= RADIUS * self.scale), axis=-2)
 
     def captured(self, shares: np.ndarray) -> np.ndarray:
         """How many modes good shares `[..., k]` make captured ones, `[...]`."""
         return np.sum(shares >= LEAST / len(self.centres), axis=-1)
 
+    def rke(self, bandwidth: float) -> float:
+        """RKE-MC of the mixture itself, 1 / E[k(X, X')^2]: a mean of Gaussian integrals."""
+        squares = distance.cdist(self.centres, self.centres, "sqeuclidean") / bandwidth**2
+        wider = 1 + 4 * (self.scale / bandwidth) ** 2
+        return float(wider / np.mean(np.exp(-squares / wider)))
+
     def counting_bandwidth(self) -> float:
         """The bandwidth at which RKE-MC of the mixture itself is its number of components.
 
-        RKE Theorem 1 gives the score in closed form; it falls as the bandwidth grows.
+        The score falls as the bandwidth grows (RKE Theorem 1).
         """
-        population, modes = self.population(), len(self.centres)
-        score = jax.jit(lambda width: population.rke(kernel=cv.Gaussian(width)))
-        ends = self.scale, 10.0
-        found: Any = optimize.brentq(lambda width: float(score(width)) - modes, *ends, xtol=1e-5)
+        modes, ends = len(self.centres), (self.scale, 10.0)
+        found: Any = optimize.brentq(lambda width: self.rke(width) - modes, *ends, xtol=1e-5)
         return float(found)
 
 
@@ -177,17 +174,8 @@ class Kind:
     spectral: bool = False  # Whether the critic is spectrally normalised (Miyato et al. 2018).
 
 
-def _difference(real: jax.Array, fake: jax.Array) -> jax.Array:
-    return jnp.mean(fake) - jnp.mean(real)
-
-
-def _hinge(real: jax.Array, fake: jax.Array) -> jax.Array:
-    return jnp.mean(jax.nn.relu(1 - real)) + jnp.mean(jax.nn.relu(1 + fake))
-
-
-def _lower(fake: jax.Array) -> jax.Array:
-    return -jnp.mean(fake)
-
+# Losses of the critic and of the generator by Arjovsky et al. (2017).
+_DIFFERENCE = lambda real, fake: jnp.mean(fake) - jnp.mean(real), lambda fake: -jnp.mean(fake)
 
 KINDS = {
     # Goodfellow et al. (2014), the generator's loss that does not saturate; Adam as Radford et al.
@@ -211,15 +199,19 @@ KINDS = {
     ),
     # Arjovsky, Chintala and Bottou (2017), algorithm 1.
     "wgan_wc": Kind(
-        "WGAN-WC", _difference, _lower, functools.partial(optax.rmsprop, decay=0.99), clip=0.1
+        "WGAN-WC", *_DIFFERENCE, functools.partial(optax.rmsprop, decay=0.99), clip=0.1
     ),
     # Gulrajani et al. (2017); the penalty's weight is that of their code for toy data.
     "wgan_gp": Kind(
-        "WGAN-GP", _difference, _lower, functools.partial(optax.adam, b1=0.5, b2=0.9), penalty=0.1
+        "WGAN-GP", *_DIFFERENCE, functools.partial(optax.adam, b1=0.5, b2=0.9), penalty=0.1
     ),
     # Miyato et al. (2018), hinge loss.
     "sngan": Kind(
-        "SNGAN", _hinge, _lower, functools.partial(optax.adam, b1=0.0, b2=0.9), spectral=True
+        "SNGAN",
+        lambda real, fake: jnp.mean(jax.nn.relu(1 - real)) + jnp.mean(jax.nn.relu(1 + fake)),
+        _DIFFERENCE[1],
+        functools.partial(optax.adam, b1=0.0, b2=0.9),
+        spectral=True,
     ),
 }
 
@@ -247,19 +239,15 @@ class Networks(NamedTuple):
     critic_moments: Any
 
 
-def _falling(rate: float, updates: int) -> optax.Schedule:
-    half = updates // 2
-    return optax.linear_schedule(rate, 0.0, max(1, updates - half), half)
-
-
 class Trainer:
     """The pure functions of a training of one seed: `start`, and `step`."""
 
     def __init__(self, kind: Kind, mixture: Mixture, training: Training):
         self.kind, self.mixture, self.batch = kind, mixture, training.batch
+        updates = training.steps, training.steps * kind.critic_steps
         self.of_generator, self.of_critic = (
-            kind.optimizer(_falling(kind.rate, count))
-            for count in (training.steps, training.steps * kind.critic_steps)
+            kind.optimizer(optax.linear_schedule(kind.rate, 0.0, max(1, n - n // 2), n // 2))
+            for n in updates
         )
         self._hidden = (training.width,) * 3
 

@@ -8,13 +8,14 @@ import dataclasses
 import functools
 import gzip
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from condvendi_jax.encoders.pictures import decode_image
 from experiments.data.sets import EMOJI_FILE, FOLDER
-from experiments.lab import records
+from experiments.lab import records, style
 
 SIDE = 32
 FASHION = (
@@ -76,6 +77,17 @@ class Collection:
                 f"expected {self.digest}); {self.source}."
             )
         return found
+
+
+def strips(shown: Sequence[np.ndarray], columns: int, size: tuple[float, float]) -> Any:
+    """A figure and its panels: each a strip of pictures `[draws, h, w, channels]`, side by side."""
+    figure, panels = style.panels(len(shown), columns=columns, size=size)
+    for panel, strip in zip(panels, shown, strict=True):
+        panel.imshow(np.concatenate(list(strip), axis=1).squeeze(), cmap="gray", vmin=0, vmax=255)
+        panel.set(xticks=[], yticks=[])
+        panel.grid(visible=False)
+        panel.spines[:].set_visible(False)
+    return figure, panels
 
 
 def digest_of(pictures: Pictures) -> str:

@@ -1,8 +1,8 @@
-"""Guides of diffusion models: on latents, or on an encoder's features of what they decode to."""
+"""Guides of diffusion models, on latents or on features of what they decode to; and a judge."""
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -13,12 +13,16 @@ import xarray as xr
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from experiments.generators import diffusion
+from experiments.data.sets import SEED
+from experiments.generators import diffusion, picture_encoder
 from experiments.generators.benches import Bench
+from experiments.lab import Scales
 
 NONE = "none"
 OF_FEATURES = "Vendi of features"
 METHODS = ("Vendi", "RKE", "Conditional-Vendi", "Conditional-RKE", OF_FEATURES)
+JUDGED = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
+MEASURES = ("first", "alignment", "kernel distance", *JUDGED, "similarity")
 CALIBRATION = 0xCA1B  # Folded into the seed for the samples that weights are chosen on.
 # Where methods are compared: what guidance has cost, and how much of it.
 COSTS = {
@@ -29,25 +33,17 @@ _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not chang
 
 
 def weighted(
-    kind: str,
-    weight: Any,
-    *,
-    output_kernel: cv.Kernel,
-    prompt_kernel: cv.Kernel,
-    prompt_size: int,
-    window: int,
-    truncation: int,
+    kind: str, weight: Any, kernels: Mapping[str, Any], **options: Any
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient of a score, a function of `cv.guidance` by its name, times eta of CV eq. 14.
 
-    Only conditional scores see prompts, and only Conditional-Vendi is truncated.
+    Of the kernels and of `prompt_size`, `window` and `truncation` it takes what the score has: only
+    conditional scores see prompts, and only Conditional-Vendi is truncated.
     """
-    options: dict[str, Any] = {"output_kernel": output_kernel, "window": window}
-    if kind.startswith("conditional"):
-        options |= {"prompt_kernel": prompt_kernel, "prompt_size": prompt_size}
-    if kind == "conditional_vendi":
-        options["truncation"] = truncation
-    return optax.chain(getattr(cv.guidance, kind)(**options), optax.scale(weight))
+    unused = set() if kind == "conditional_vendi" else {"truncation"}
+    unused |= set() if kind.startswith("conditional") else {"prompt_kernel", "prompt_size"}
+    given = {name: value for name, value in {**kernels, **options}.items() if name not in unused}
+    return optax.chain(getattr(cv.guidance, kind)(**given), optax.scale(weight))
 
 
 def guide_of(
@@ -55,15 +51,12 @@ def guide_of(
 ) -> tuple[optax.GradientTransformationExtraArgs, Callable[..., Any]]:
     """The guide of a method, and how it remembers finished latents: itself, or their features."""
     of_features = method == OF_FEATURES
-    guide = weighted(
-        "vendi" if of_features else method.lower().replace("-", "_"),
-        weight,
-        output_kernel=cv.Gaussian(study.features if of_features else study.latents),
-        prompt_kernel=cv.Gaussian(study.prompts),
-        prompt_size=bench.prompts.shape[-1],
-        window=study.window,
-        truncation=study.truncation,
-    )
+    kind = "vendi" if of_features else method.lower().replace("-", "_")
+    widths = study.features if of_features else study.latents, study.prompts
+    of_outputs, of_prompts = map(cv.Gaussian, widths)
+    kernels = {"output_kernel": of_outputs, "prompt_kernel": of_prompts}
+    sizes = {"window": study.window, "truncation": study.truncation}
+    guide = weighted(kind, weight, kernels, prompt_size=bench.prompts.shape[-1], **sizes)
 
     def features(latents: jax.Array) -> jax.Array:
         return bench.features(bench.model.decode(latents))
@@ -225,3 +218,74 @@ def at_cost(costs: np.ndarray, gains: np.ndarray) -> tuple[float, float]:
     seeds = np.arange(costs.shape[1])
     without = [reached(seeds != seed) for seed in seeds]
     return reached(seeds >= 0), float(np.sqrt((len(seeds) - 1) * np.var(without)))
+
+
+def references(bench: Bench, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the real outputs that others are held against, and the rest."""
+    order = np.random.default_rng(SEED).permutation(len(bench.real))
+    return order[:count], order[count:]
+
+
+def judged(
+    features: np.ndarray,
+    prompts: np.ndarray,
+    kinds: np.ndarray,
+    reference: np.ndarray,
+    bandwidths: Scales,
+    bench: Bench,
+) -> np.ndarray:
+    """What MEASURES names, of some samples: `[scales, measures]`.
+
+    'first' and 'alignment' are the percent whose kind is the judge's first, and among its best. The
+    distance to the reference and the similarity are times 100. Only the scores depend on the scale.
+    """
+    logits = np.asarray(bench.logits(jnp.asarray(features)))
+    first, alignment = (
+        100 * float(np.mean(picture_encoder.found_among(logits, kinds, best)))
+        for best in (1, bench.best)
+    )
+    away = 100 * kernel_distance(features, reference)
+    alike = 100 * similarity(features, kinds)
+    found = []
+    for scale in bandwidths.axis:
+        orders = [cv.decompose(features, prompts, order=o, **scale.kernels) for o in (1.0, 2.0)]
+        scores = [float(v) for of in orders for v in (of.conditional, of.vendi)]
+        found.append([first, alignment, away, *scores, alike])
+    return np.array(found)
+
+
+def kernel_distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The squared maximum mean discrepancy of unit features `[n, d]` and `[m, d]`, without bias.
+
+    It may be negative. With the kernel (x . y / d + 1)^3 of Binkowski et al. (2018) on features of
+    norm sqrt(d), which is that of cosines: (cos + 1)^3.
+    """
+
+    def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (x.astype(np.float64) @ y.T.astype(np.float64) + 1) ** 3
+
+    def within(x: np.ndarray) -> float:
+        matrix, n = kernel(x, x), len(x)
+        return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
+
+    return within(one) + within(other) - 2 * float(kernel(one, other).mean())
+
+
+def similarity(features: np.ndarray, kinds: np.ndarray) -> float:
+    """Mean cosine of unit features `[n, d]` over the pairs of different samples of one kind."""
+    alike = (kinds[:, None] == kinds[None, :]) & ~np.eye(len(kinds), dtype=bool)
+    return float((features @ features.T)[alike].mean()) if alike.any() else np.nan
+
+
+def pictures(outputs: np.ndarray, kinds: np.ndarray, rows: int, columns: int) -> xr.Dataset:
+    """The first samples of the first kinds that have so many, uint8; nothing of other outputs."""
+    if outputs.ndim < 4:
+        return xr.Dataset()
+    found, counts = np.unique(kinds, return_counts=True)
+    columns = min(columns, counts.max())
+    chosen = found[counts >= columns][:rows]
+    shown = np.stack([outputs[np.flatnonzero(kinds == kind)[:columns]] for kind in chosen])
+    axes = ("kind", "sample", "row", "column", "channel")
+    return xr.Dataset(
+        {"pictures": (axes, np.round(255 * shown).astype(np.uint8))}, {"kind": chosen}
+    )

@@ -13,7 +13,6 @@ import xarray as xr
 from experiments import lab
 from experiments.generators import benches, diffusion, pictures
 from experiments.guidance import diffusion_guides as guides
-from experiments.guidance import picture_judging as judging
 from experiments.guidance.diffusion_guides import METHODS, NONE, OF_FEATURES
 from experiments.lab import dots, figures, papers, style, tables
 
@@ -43,6 +42,8 @@ class GuidedDiffusion(lab.Study):
     drawings = "guided_diffusion", "guided_diffusion_curves"
     drawings += "guided_diffusion_fashion", "guided_diffusion_emoji"
     drawings += "guided_diffusion_samples_fashion", "guided_diffusion_samples_emoji"
+
+    control = "All guides have the same prompts and noise; they are compared at equal costs."
 
     # Of the scores, chosen on real pictures.
     bandwidths: lab.Scales = lab.Scales()
@@ -82,7 +83,7 @@ class GuidedDiffusion(lab.Study):
         if self.references > spare:
             words = f"at most {spare} of {len(bench.real)} real outputs beside --samples"
             raise ValueError(f"--references: expected {words}, received {self.references}.")
-        reference = bench.real.rows(judging.references(bench, self.references)[0])
+        reference = bench.real.rows(guides.references(bench, self.references)[0])
         bandwidths = self.bandwidths.resolve(reference, seed)
         # Guides have Gaussian kernels, whatever the kernel of the scores.
         gaussian = dataclasses.replace(self.bandwidths, kernel="gaussian")
@@ -117,7 +118,7 @@ class GuidedDiffusion(lab.Study):
     def compute(self, state, context, *, guide, strength):
         """What the judge says of a method's samples, the same noise and prompts in every cell."""
         bench, samplers = state
-        chosen, others = judging.references(bench, self.references)
+        chosen, others = guides.references(bench, self.references)
         reference = bench.real.outputs[chosen]
         values, seconds, skipped, kept = [], [], 0, xr.Dataset()
         for index in range(self.seeds):
@@ -143,13 +144,13 @@ class GuidedDiffusion(lab.Study):
                 features = np.asarray(bench.features(outputs))
                 if index == 0:
                     rows = self.kinds if guide == NONE else _SHOWN[0]
-                    kept = judging.pictures(np.asarray(outputs), kinds, rows, _SHOWN[1])
-            judge = judging.judged(features, prompts, kinds, reference, self.bandwidths, bench)
+                    kept = guides.pictures(np.asarray(outputs), kinds, rows, _SHOWN[1])
+            judge = guides.judged(features, prompts, kinds, reference, self.bandwidths, bench)
             values.append(judge)
         axes = ("seed", "scale", "measure")
         kept = kept.assign(value=(axes, values), seconds=(("seed",), seconds), skipped=skipped)
         scales = [scale.coordinate for scale in self.bandwidths.axis]
-        return kept.assign_coords(scale=scales, measure=list(judging.MEASURES))
+        return kept.assign_coords(scale=scales, measure=list(guides.MEASURES))
 
     def tables(self, run):
         """Means, paired differences to no guidance, and those where methods cost as much."""
@@ -275,14 +276,8 @@ def _strips(run, cells, kinds, columns, size):
     """Samples of one kind side by side: a panel for each kind of each cell, row by row."""
     names = pictures.COLLECTIONS[run.study.model].prompts().names[kinds]
     draws = cells[0].sizes["sample"]
-    size = (size[0] * draws, size[1])
-    figure, panels = style.panels(len(cells) * len(kinds), columns=columns, size=size)
-    for panel, (cell, kind) in zip(panels, itertools.product(cells, kinds), strict=True):
-        picture = np.concatenate(list(cell.pictures.sel(kind=kind).values), axis=1).squeeze()
-        panel.imshow(picture, cmap="gray", vmin=0, vmax=255)
-        panel.set(xticks=[], yticks=[])
-        panel.grid(visible=False)
-        panel.spines[:].set_visible(False)
+    shown = [cell.pictures.sel(kind=kind).values for cell in cells for kind in kinds]
+    figure, panels = pictures.strips(shown, columns, (size[0] * draws, size[1]))
     for panel, name in zip(panels, names, strict=False):  # No wider than their pictures.
         panel.set_title(textwrap.shorten(str(name), 9 * draws, placeholder=" ..."), fontsize=8)
     return figure, panels

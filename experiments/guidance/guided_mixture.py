@@ -3,21 +3,34 @@
 import dataclasses
 import functools
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import xarray as xr
 
+import condvendi_jax as cv
 from experiments import lab
+from experiments.data import PairedEmbeddings
 from experiments.generators import diffusion
-from experiments.generators.mixture_diffusion import MIXTURES
-from experiments.guidance import mixture_guides
-from experiments.guidance.mixture_guides import KINDS, LAW, PLAIN, SCORES
+from experiments.generators.mixture_diffusion import MIXTURES, PromptedMixture
+from experiments.guidance import diffusion_guides
 from experiments.lab import figures, style, tables
 
-_SHOWN = 240  # Samples a panel.
+KINDS = {
+    "vendi": "Vendi",
+    "conditional_vendi": "Conditional-Vendi",
+    "rke": "RKE",
+    "conditional_rke": "Conditional-RKE",
+}
+LAW, PLAIN = "law", "plain"
+SCORES = ("modes", *KINDS, "energy", "off", "variation")
 _SAMPLING = "batches", "copies", "window", "truncation", "steps", "solver", "at"
+_RULED = 2000  # Samples of the law that the bandwidths are chosen on.
+_SHOWN = 240  # Samples a panel.
 _WORDS = {
     LAW: "true distribution",
     PLAIN: "no guidance",
@@ -40,6 +53,7 @@ class GuidedMixture(lab.Study):
     unrepeated = ("shown",)
     tolerance = 5e-3  # A sample near a border of modes falls to either side by rounding.
     runs = ((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1"))
+    control = "All guides have the same prompts and noise, and may leave the support as often."
     drawings = "guided_mixture", "guided_mixture_samples"
     drawings += "guided_mixture_noisy", "guided_mixture_noisy_samples"
 
@@ -72,10 +86,12 @@ class GuidedMixture(lab.Study):
         if max(self.until) > 1:
             raise ValueError(f"--until: expected parts up to 1, received {max(self.until):g}.")
         laws = {name: MIXTURES[name]() for name in self.mixtures}
-        scales = {
-            name: self.bandwidths.resolve(mixture_guides.pairs_of(name, law, seed), seed)
-            for name, law in laws.items()
-        }
+        scales = {}
+        for name, law in laws.items():
+            prompts = jnp.repeat(law.prompts, -(-_RULED // len(law.weights)), axis=0)
+            outputs = law.sample(jax.random.key(seed), prompts)
+            pairs = PairedEmbeddings(name, np.asarray(outputs), np.asarray(prompts), "")
+            scales[name] = self.bandwidths.resolve(pairs, seed)
         one, widths = next(iter(scales.values())), self.bandwidths
         return self.ready(
             state=laws,
@@ -105,15 +121,15 @@ class GuidedMixture(lab.Study):
         law, kernels = state[mixture], scale.kernels
         options = {name: getattr(self, name) for name in _SAMPLING}
         options |= {"kind": kind, "stop": max(1, round(until * self.steps))}
-        draw = functools.partial(mixture_guides.draw, law, kernels=kernels, **options)
+        sampler = functools.partial(draw, law, kernels=kernels, **options)
         keys = [jax.random.fold_in(context.shared_key, seed) for seed in range(self.seeds)]
         each = -(-_SHOWN // len(law.weights))
         weights = self.weights if kind in KINDS else (0.0,)
         values, shown = [], []
         for weight in weights:
             context.say(f"weight {weight:g}")
-            points = [np.asarray(draw(key=key, weight=jnp.asarray(weight))) for key in keys]
-            values.append([mixture_guides.measured(law, of, kernels) for of in points])
+            points = [np.asarray(sampler(key=key, weight=jnp.asarray(weight))) for key in keys]
+            values.append([measured(law, of, kernels) for of in points])
             shown.append(points[0][:, :each].reshape(-1, 2).astype(np.float16))
         count = len(shown[0])
         return xr.Dataset(
@@ -140,12 +156,20 @@ class GuidedMixture(lab.Study):
         whole = whole.assign_coords(kind=[_WORDS.get(kind, kind) for kind in whole.kind.values])
         at = tables.t_intervals(whole, "seed")
         at = at.assign(error=at.error.where(~at.score.isin(_COLUMNS[:2])))
-        gains = mixture_guides.differences(reached.sel(score=list(_COLUMNS[2:])))
+        gains = differences(reached.sel(score=list(_COLUMNS[2:])))
         return at, tables.t_intervals(gains, "seed")
 
     def reached(self, run):
-        """The scores of every guide at its largest weight within `limit` off the support."""
-        return mixture_guides.within(mixture_guides.guided(run.found.value), self.limit)
+        """The scores of every guide at its largest weight within `limit` off the support.
+
+        The share is the mean over the seeds; the weight becomes one more score.
+        """
+        path = guided(run.found.value)
+        share = path.sel(score="off", drop=True).mean("seed", skipna=False)
+        weight = path.weight.where(share <= self.limit).max("weight").fillna(0.0)
+        chosen = path.sel(weight=weight).drop_vars("weight")
+        weights = weight.broadcast_like(chosen.isel(score=0, drop=True))
+        return xr.concat([chosen, weights.expand_dims(score=["weight"])], "score")
 
     @classmethod
     def facts(cls, runs):
@@ -159,7 +183,7 @@ class GuidedMixture(lab.Study):
             "noisy": noisy.sel(scale=1.0, until=0.5),
             "gains": gains,
             "noisy_gains": noisy_gains.sel(scale=1.0, until=0.5, score="modes"),
-            "means": mixture_guides.guided(runs[0].found.value).sel(scale=1.0).mean("seed"),
+            "means": guided(runs[0].found.value).sel(scale=1.0).mean("seed"),
             "scores": tables.table(first, rows=("mixture", "kind"), columns="score", **look),
             "by_bandwidth": tables.table(gains, rows=("mixture", "pair"), columns="scale", **look),
         }
@@ -179,6 +203,102 @@ class GuidedMixture(lab.Study):
 
     def variant(self):
         return "" if self.at == GuidedMixture.at else self.at
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "stop", *_SAMPLING))
+def draw(
+    mixture: PromptedMixture,
+    key: jax.Array,
+    kernels: Mapping[str, Any],
+    weight: jax.Array,
+    *,
+    kind: str,
+    stop: int,
+    batches: int,
+    copies: int,
+    window: int,
+    truncation: int,
+    **options: Any,
+) -> jax.Array:
+    """Samples of every prompt, `[prompts, n, 2]`: the batches in order within each.
+
+    Guided by a kind of KINDS in the first `stop` steps, by nothing (PLAIN), or of the law (LAW).
+    """
+    count = len(mixture.weights)
+    batch = jnp.repeat(mixture.prompts, copies, axis=0)
+    prompts = jnp.tile(batch[None], (batches, 1, 1))
+    guide = None
+    if kind in KINDS:
+        sizes = {"prompt_size": count, "window": window, "truncation": truncation}
+        whole = diffusion_guides.weighted(kind, weight, kernels, **sizes)
+        guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
+    points = mixture.sample(key, prompts.reshape(-1, count))
+    if kind != LAW:
+        options |= {"shape": (2,), "guide": guide}
+        points, _ = diffusion.sample_batches(mixture.denoise, key, prompts, **options)
+    return points.reshape(batches, count, copies, 2).swapaxes(0, 1).reshape(count, -1, 2)
+
+
+def measured(
+    mixture: PromptedMixture, points: np.ndarray, kernels: Mapping[str, Any]
+) -> np.ndarray:
+    """What SCORES names, `[scores]`, of samples of every prompt `[m, n, 2]`.
+
+    The modes of a prompt are one over the share of pairs of its samples on the support that share a
+    component, as Conditional-RKE of narrow components far apart; NaN where no two do. Scores of
+    order 2 are of the samples' law, without bias but for the ratio; those of order 1 of the
+    samples. 'off' is the share off the support, 'variation' that of the components' shares.
+    """
+    m, n, _ = points.shape
+    shares = np.stack([mixture.shares(of, prompt) for prompt, of in enumerate(points)])
+    on = shares.sum(axis=1)
+    pairs, meeting = (np.sum(of * (n * of - 1)) for of in (on, shares))
+    weights = np.asarray(mixture.weights, float)
+    outputs = points.reshape(-1, 2)
+    prompts = np.repeat(np.asarray(mixture.prompts), n, axis=0)
+    spectral = cv.decompose(outputs, prompts, order=1, method=cv.Exact(), **kernels)
+    of_prompts = np.square(_gram(kernels["prompt_kernel"], mixture.prompts))
+    squares = np.square(_gram(kernels["output_kernel"], outputs))
+    # The means of different samples of every two prompts, [m, m], without bias.
+    of_outputs = squares.reshape(m, n, m, n).mean(axis=(1, 3))
+    np.fill_diagonal(of_outputs, (n * np.diagonal(of_outputs) - 1) / (n - 1))
+    energies = [mixture.energy_distance(of, prompt) for prompt, of in enumerate(points)]
+    found = {
+        "modes": pairs / meeting if meeting > 0 else np.nan,
+        "vendi": spectral.vendi,
+        "conditional_vendi": spectral.conditional,
+        "rke": m**2 / of_outputs.sum(),
+        "conditional_rke": of_prompts.sum() / np.sum(of_prompts * of_outputs),
+        "energy": np.mean(energies),
+        "off": 1 - on.mean(),
+        "variation": np.mean(np.abs(shares - weights).sum(axis=1) + 1 - on) / 2,
+    }
+    return np.array([float(found[name]) for name in SCORES])
+
+
+def _gram(kernel: cv.Kernel, points: Any) -> np.ndarray:
+    prepared = kernel.prepare(jnp.asarray(points))
+    return np.asarray(kernel.cross(prepared, prepared), float)
+
+
+def guided(values: xr.DataArray) -> xr.DataArray:
+    """The scores of the guides by their names, and at the weight 0 those without guidance."""
+    kinds = [kind for kind in values.kind.values.tolist() if kind in KINDS]
+    plain = values.sel(kind=PLAIN, until=0.0, weight=0.0, drop=True)
+    guides = values.sel(kind=kinds, until=values.until > 0)
+    guides = guides.assign_coords(kind=[KINDS[kind] for kind in kinds])
+    return guides.where(guides.weight > 0, plain)
+
+
+def differences(reached: xr.DataArray) -> xr.DataArray:
+    """Conditional guides less the marginal ones, of what `reached` gives, by both names."""
+    kinds = reached.kind.values.tolist()
+    marginal = [kind for kind in ("Vendi", "RKE") if {kind, f"Conditional-{kind}"} <= {*kinds}]
+    first, second = (
+        reached.sel(kind=[s + kind for kind in marginal]) for s in ("Conditional-", "")
+    )
+    pairs = [f"Conditional-{kind} less {kind}" for kind in marginal]
+    return (first.assign_coords(kind=pairs) - second.assign_coords(kind=pairs)).rename(kind="pair")
 
 
 def _samples(run):
@@ -224,7 +344,7 @@ def _curves(run):
     columns = len(study.until)
     look = {"size": (3.5, 2.3), "sharex": True, "sharey": True}
     figure, panels = style.panels(len(places), columns=columns, **look)
-    paths = mixture_guides.guided(run.found.value.sel(scale=scale))
+    paths = guided(run.found.value.sel(scale=scale))
     paths = tables.t_intervals(paths.where(paths.sel(score="off") <= 0.5), "seed")
     at, gains = study.compared(run)
     modes_at, gains = (of.sel(scale=scale, score="modes") for of in (at.value, gains))

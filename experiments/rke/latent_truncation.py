@@ -5,40 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from rich.table import Table
 from scipy import stats
 
 from condvendi_jax.scores import clusters
 from experiments import lab
 from experiments.data.sets import FOLDER, SEED
+from experiments.generators import pictures
 from experiments.lab import figures, knobs, models, style, tables
 
 PICTURES = FOLDER / "drawings" / "quickdraw.npz"
-
-
-def by_psi() -> Figure:
-    """Drawings by the VAE, a row a psi and a column a drawing: the same latents down a column."""
-    with np.load(PICTURES, allow_pickle=False) as stored:
-        ink, types, psi = stored["ink"], stored["types"], stored["models"]
-    rows, classes, draws, *side = ink.shape
-    pictures = ink.reshape(rows, -1, *side)
-
-    names = [str(kind) if first == 0 else "" for kind in types for first in range(draws)]
-    size = 0.55 * len(names) + 0.8, 0.56 * rows + 0.9
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, len(names), squeeze=False)
-    for (row, column), axes in np.ndenumerate(grid):
-        axes.imshow(255 - pictures[row, column], cmap="gray", vmin=0)
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-        if row == 0:
-            axes.set_title(names[column], loc="left", fontsize=7.5)
-        if column == 0:
-            axes.set_ylabel(f"psi {psi[row]}", rotation=0, ha="right", va="center")
-    style.headline(figure, "At psi = 0 all drawings of a class are one; they part as psi grows")
-    words = f"{draws} of each of {classes} classes, seed {SEED}; the same latents down a column"
-    whose = "Conditional VAE (weights: ml5.js, trained on Quick, Draw!)"
-    return style.caption(figure, f"{whose}: {words}.")
 
 
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
@@ -56,6 +31,7 @@ class LatentTruncation(lab.Study):
     needs = ("types", "models")
     runs = ((), ("--data=sketches",))
     drawings = ("latent_truncation", "latent_truncation_drawings")
+    control = "Every setting has as many outputs of each type, of the same prompts."
 
     bandwidths: lab.Scales = lab.Scales()
     samples: int | None = lab.flag(
@@ -112,7 +88,7 @@ class LatentTruncation(lab.Study):
 
     def tables(self, run):
         """Every score at every setting, and how RKE within a type follows the knob."""
-        yield _table(_with_types(run.found))
+        yield tables.table(_with_types(run.found), error="error", **_TABLE)
         trends = _trends(run.found).to_dataset(name="value")
         yield tables.table(trends, rows=("scale",), columns="rank correlation", digits=2)
 
@@ -120,7 +96,7 @@ class LatentTruncation(lab.Study):
     def figures(cls, runs):
         drawn = {"latent_truncation": _as_printed(runs)}
         if any(run.study.knob == "psi" for run in runs):
-            drawn["latent_truncation_drawings"] = by_psi()
+            drawn["latent_truncation_drawings"] = _drawings()
         return drawn
 
     @classmethod
@@ -133,12 +109,15 @@ class LatentTruncation(lab.Study):
         return {
             "end": end,
             "trends": {run.study.knob: _trends(run.found) for run in runs},
-            "tables": {knob: _table(of.sel(score=_PRINTED), None) for knob, of in scores.items()},
+            "tables": {
+                k: tables.table(of.sel(score=_PRINTED), **_TABLE) for k, of in scores.items()
+            },
         }
 
 
 _WITHIN = "RKE-within-type"
 _PRINTED = [_WITHIN, "RKE", "Conditional-RKE", "Conditional-Vendi", "Information-Vendi"]
+_TABLE: dict = {"rows": ("scale", "setting"), "columns": "score", "digits": 3}
 
 
 def _with_types(found: xr.Dataset) -> xr.Dataset:
@@ -154,41 +133,43 @@ def _trends(found: xr.Dataset) -> xr.DataArray:
     return xr.DataArray([[mean, *interval] for mean, interval in trends], axes)
 
 
-def _table(found: xr.Dataset, error: str | None = "error") -> Table:
-    rows = ("scale", "setting")
-    return tables.table(found, rows=rows, columns="score", error=error, digits=3)
-
-
-def _knobs(runs: Sequence[lab.Run]) -> dict[str, str]:
-    """What the knob of each generator is."""
-    return {_GENERATORS.get(run.study.knob, "generator"): run.study.knob for run in runs}
-
-
-def _change(curve: xr.DataArray) -> str:
-    """By how much the last setting differs from the first, in words."""
-    curve = curve.dropna("setting")
-    ratio = (curve.isel(setting=-1) / curve.isel(setting=0)).item()
-    return f"{'rises' if ratio > 1 else 'falls'} by {abs(ratio - 1):.0%}"
+def _drawings() -> Figure:
+    """Drawings by the VAE, a row a psi and a column a class: the same latents down a column."""
+    with np.load(PICTURES, allow_pickle=False) as stored:
+        ink, types, psi = stored["ink"], stored["types"], stored["models"]
+    _, classes, draws, *side = ink.shape
+    size = 0.5 * draws, 0.56
+    figure, panels = pictures.strips((255 - ink).reshape(-1, draws, *side), classes, size)
+    for panel, name in zip(panels, types, strict=False):
+        panel.set_title(name, loc="left", fontsize=7.5)
+    for panel, value in zip(panels[::classes], psi, strict=True):
+        panel.set_ylabel(f"psi {value}", rotation=0, ha="right", va="center")
+    style.headline(figure, "At psi = 0 all drawings of a class are one; they part as psi grows")
+    words = f"{draws} of each of {classes} classes, seed {SEED}; the same latents down a column"
+    whose = "Conditional VAE (weights: ml5.js, trained on Quick, Draw!)"
+    return style.caption(figure, f"{whose}: {words}.")
 
 
 def _as_printed(runs: Sequence[lab.Run]) -> Figure:
     """A row a generator: RKE-MC of all its outputs against the knob, and within a type."""
     parts = [_with_types(run.found).sel(score=["RKE", _WITHIN]) for run in runs]
-    names = xr.DataArray(list(_knobs(runs)), dims="generator", name="generator")
+    whose = {_GENERATORS.get(run.study.knob, "generator"): run.study.knob for run in runs}
+    names = xr.DataArray([*whose], dims="generator", name="generator")
     shown = xr.concat(parts, names, join="outer").rename(score="of")
     half = stats.t.ppf(0.975, runs[0].study.groups - 1) * shown.error
     shown = shown.assign(half=half).assign_coords(of=["all types", "within a type"])
-    scale = runs[0].study.bandwidths.shown
-
     drawn = figures.facets(
         shown, x="setting", hue="scale", row="generator", column="of", error="half", log_y=True,
         names={label: f"x {label:g}" for label in shown.scale.values.tolist()},
-        title=lambda generator, of: f"{generator}, {of}", x_label=_knobs(runs).__getitem__,
+        title=lambda generator, of: f"{generator}, {of}", x_label=whose.__getitem__,
         y_label="RKE-MC", size=(3.75, 2.4), sharey="row",
     )  # fmt: skip
-    middle = shown.value.sel(scale=scale)
-    whole, within = (
-        " and ".join(_change(curve.sel(of=of)) for curve in middle) for of in shown.of.values
-    )
+
+    def change(curve: xr.DataArray) -> str:
+        first, last = curve.dropna("setting").isel(setting=[0, -1]).values
+        return f"{'rises' if last > first else 'falls'} by {abs(last / first - 1):.0%}"
+
+    middle = shown.value.sel(scale=runs[0].study.bandwidths.shown)
+    whole, within = (" and ".join(map(change, middle.sel(of=of))) for of in shown.of.values)
     style.headline(drawn, f"Within a type RKE {within}; over all types it {whole}")
     return figures.caption(drawn, runs, bars="95%", scale=1.0)

@@ -4,8 +4,7 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-
-from experiments.generators.populations import GaussianMixture
+from gaussian_mixtures import GaussianMixture
 
 _N, _MODES = 150, 10
 

@@ -95,10 +95,26 @@ def test_numpy_computes_what_we_compute(row, tmp_path):
     np.testing.assert_allclose(eval(ours.call, names), expected, rtol=1e-4)
 
 
+def test_a_command_runs_without_and_with_kept_programs_and_embeds_anew(tmp_path, monkeypatch):
+    """It reads files that the row writes; in the folder of embeddings nothing is left of a call."""
+    seen = []
+
+    def run(call, *, cwd, env, **_):
+        seen.append((call[1:3], env["JAX_ENABLE_COMPILATION_CACHE"], (cwd / "embedded").exists()))
+        (cwd / "embedded").mkdir()
+        assert (cwd / "pictures" / "127.png").exists() and (cwd / "titles.txt").exists()
+
+    monkeypatch.setattr(calls.subprocess, "run", run)
+    found = studies.execute(Calls, tmp_path, "--rows=command_pictures").found
+    assert found.contestant.values.tolist() == ["ours, nothing kept", "ours, programs kept"]
+    assert seen == 4 * [(["-m", "condvendi_jax.cli"], kept, False) for kept in ("false", "true")]
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_every_row_has_a_peer_and_all_of_it_compiles(row):
     for caller in ROWS[row].callers.values():
         if caller.setup:
             compile(caller.setup, "setup", "exec")
             compile(f"lambda: {caller.call}", "call", "eval")
-    assert any(caller.peer for caller in ROWS[row].callers.values())
+    peers = [caller.peer for caller in ROWS[row].callers.values()]
+    assert any(peers) or row.startswith("command")

@@ -7,7 +7,6 @@ import studies
 from oracles import gaussian_gram
 from small import flags
 
-import condvendi_jax as cv
 from experiments.generators import mixture_gan
 from experiments.rke import gmm_gan
 from experiments.rke.gmm_gan import REAL, REMOVED, GmmGan
@@ -73,7 +72,7 @@ def test_the_mixture_itself_has_its_closed_form(finished):
     # RKE's own rule takes one at which the mixture itself has fewer modes.
     assert (half, twice) == (pytest.approx(whole / 2), pytest.approx(2 * whole)) and ruled > twice
     for column, width in enumerate(widths):
-        exact = float(RING.population().rke(kernel=cv.Gaussian(width)))
+        exact = RING.rke(width)
         assert width != whole or exact == pytest.approx(8, rel=1e-3)
         seen = 1 / (1 / SAMPLES + (1 - 1 / SAMPLES) / exact)
         np.testing.assert_allclose(of.value[:, column, 0], seen, rtol=0.03)

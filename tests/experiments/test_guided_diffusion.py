@@ -15,7 +15,6 @@ import condvendi_jax as cv
 from experiments.data import sets
 from experiments.generators import benches, mixture_diffusion
 from experiments.guidance import diffusion_guides as guides
-from experiments.guidance import picture_judging as judging
 from experiments.guidance.diffusion_guides import NONE, OF_FEATURES
 from experiments.guidance.guided_diffusion import REAL, GuidedDiffusion
 
@@ -45,14 +44,14 @@ def test_the_kernel_distance_is_that_of_all_pairs_of_different_pictures():
     one, other = rng.normal(size=(5, 3)), rng.normal(size=(4, 3)) + 1
     within = [((x @ x.T + 1) ** 3)[~np.eye(len(x), dtype=bool)].mean() for x in (one, other)]
     wanted = sum(within) - 2 * np.mean((one @ other.T + 1) ** 3)
-    assert judging.kernel_distance(one, other) == pytest.approx(wanted)
+    assert guides.kernel_distance(one, other) == pytest.approx(wanted)
 
 
 def test_the_similarity_and_the_distance_are_within_kinds():
     features = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0]])
     kinds = np.array([0, 0, 0, 1])
-    assert judging.similarity(features, kinds) == pytest.approx((0 + 0.6 + 0.8) / 3)
-    assert np.isnan(judging.similarity(features, np.arange(4)))
+    assert guides.similarity(features, kinds) == pytest.approx((0 + 0.6 + 0.8) / 3)
+    assert np.isnan(guides.similarity(features, np.arange(4)))
     features[3] = 9
     assert guides.distance_within(features, kinds) == pytest.approx(np.sqrt(0.8))
 
@@ -152,7 +151,7 @@ def test_what_is_known_of_a_mixture_comes_out(run):
     assert (run.found.skipped.sel(guide="Conditional-RKE").dropna("strength") == 0).all()
     gained = guides.gained(values).sel(guide="Conditional-RKE", strength=list(run.study.strengths))
     nearly, guided, broken = gained
-    np.testing.assert_allclose(nearly.sel(measure=list(judging.SCORES)), 0, atol=2e-3)
+    np.testing.assert_allclose(nearly.sel(measure=list(guides.JUDGED)), 0, atol=2e-3)
     assert (guided.sel(measure="Conditional-Vendi") > 0).all()
     assert guided.sel(measure="similarity").mean() < 0
     assert broken.sel(measure="kernel distance").min() > 0

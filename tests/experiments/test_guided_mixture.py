@@ -1,5 +1,7 @@
 """Guided sampling where the law is known: it raises the true conditional diversity, at a price."""
 
+import types
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,9 +13,8 @@ from small import flags, population_of, widths
 
 import condvendi_jax as cv
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
-from experiments.guidance import mixture_guides
-from experiments.guidance.guided_mixture import GuidedMixture
-from experiments.guidance.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
+from experiments.guidance import guided_mixture
+from experiments.guidance.guided_mixture import KINDS, LAW, PLAIN, SCORES, GuidedMixture, measured
 from experiments.lab import runner, store, tables
 
 pytestmark = pytest.mark.slow
@@ -64,7 +65,7 @@ def test_conditional_guides_of_the_committed_run_gain_where_prompts_share(mixtur
     """Other prompts' samples fill the components already: a marginal score sees nothing missing."""
     committed = store.read_run(runner.COMMITTED / "guided_mixture", GuidedMixture)
     reached = committed.study.reached(committed).sel(scale=1, until=0.5, mixture=mixture)
-    found = mixture_guides.differences(reached).sel(score="modes")
+    found = guided_mixture.differences(reached).sel(score="modes")
     for pair in ("Conditional-Vendi less Vendi", "Conditional-RKE less RKE"):
         assert is_greater(found.sel(pair=pair), np.full(5, 0.5)) == gains
 
@@ -126,7 +127,8 @@ def test_guides_are_compared_at_the_largest_weight_within_the_limit(off, weight)
     for place, (kind, until) in enumerate([(PLAIN, 0.0), ("rke", 0.5), ("rke", 0.5)]):
         at = {"kind": kind, "until": until, "weight": labels["weight"][place]}
         values.loc[at] = np.stack([shares[place], [place, place]], axis=1)
-    found = mixture_guides.within(mixture_guides.guided(values), 0.05).sel(kind="RKE", until=0.5)
+    run = types.SimpleNamespace(found=xr.Dataset({"value": values}))
+    found = GuidedMixture(limit=0.05).reached(run).sel(kind="RKE", until=0.5)
     np.testing.assert_allclose(found.sel(score="weight"), weight)
     np.testing.assert_allclose(found.sel(score="modes"), labels["weight"].index(weight))
 

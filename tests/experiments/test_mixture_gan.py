@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gaussian_mixtures import GaussianMixture
 
+import condvendi_jax as cv
 from experiments.generators import mixture_gan
 from experiments.generators.mixture_gan import KINDS, Mixture, Training
 
@@ -30,6 +32,17 @@ def test_good_samples_and_captured_modes_by_hand():
     np.testing.assert_allclose(shares, [2 / 6, 1 / 6])
     assert mixture.captured(np.array([[0.05, 0.049], [0.5, 0.5], [0, 1]])).tolist() == [1, 2, 1]
     np.testing.assert_allclose(mixture.good_shares(points.reshape(2, 3, 2))[0], [2 / 3, 0])
+
+
+@pytest.mark.parametrize("name", mixture_gan.MIXTURES)
+def test_the_score_of_a_mixture_is_that_of_general_gaussians(name):
+    mixture = mixture_gan.MIXTURES[name]
+    covariances = np.tile(mixture.scale**2 * np.eye(2), (len(mixture.centres), 1, 1))
+    general = GaussianMixture(mixture.centres, covariances)
+    for width in (0.05, 0.3, 2.0):
+        expected = float(general.rke(kernel=cv.Gaussian(width)))
+        assert mixture.rke(width) == pytest.approx(expected, rel=1e-4)
+    assert mixture.rke(mixture.counting_bandwidth()) == pytest.approx(len(covariances), rel=1e-3)
 
 
 def test_losses_by_hand():

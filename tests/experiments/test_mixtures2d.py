@@ -6,11 +6,11 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from gaussian_mixtures import GaussianMixture
 from oracles import gaussian_gram
 
 import condvendi_jax as cv
 from experiments.generators.mixtures2d import Geometry, columns, draw_pairs, match
-from experiments.generators.populations import GaussianMixture
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,10 @@ from oracles import entropy, gaussian_gram
 from processes import started
 from small import small_pairs
 
-from experiments.cost import contests, engines, peers, timing
-from experiments.cost import points as sets
+from experiments.cost import contests, engines, peers, scaling, timing
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.measured import Record
-from experiments.cost.points import Points
-from experiments.cost.scaling import Scaling
+from experiments.cost.scaling import Points, Scaling
 from experiments.lab import Bandwidths
 
 pytestmark = pytest.mark.slow
@@ -36,8 +34,8 @@ SCORES = ("vendi", "conditional", "information")
 def points(tmp_path_factory):
     """A mixture as the benchmark writes it, in float64 and as files."""
     folder = tmp_path_factory.mktemp("points")
-    sets.write_mixture(folder, "mixture", N, (24, 16), seed=3)
-    paths = sets.paths(folder, "mixture")
+    scaling.write_mixture(folder, N, (24, 16), seed=3)
+    paths = scaling.paths(folder, "mixture")
     return [np.load(path).astype(np.float64) for path in paths], paths, folder
 
 
@@ -222,9 +220,9 @@ def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):
         "from experiments.cost import peers, worker\n"
         f"cell = dict(outputs={path!r}, prompts={path!r}, n=12_000, bandwidths=[1, 1])\n"
         "with worker.Worker() as process:\n"
-        "    process.request('prepare', peers.float64, cell)\n"
+        "    process.request(worker.prepare, peers.float64, cell)\n"
         "    print('ready', flush=True)\n"
-        "    process.request('run', 0)\n"
+        "    process.request(worker.run, 0)\n"
     )
     with started([sys.executable, "-c", code]) as parent:
         assert parent.stdout.readline() == "ready\n"

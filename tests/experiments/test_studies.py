@@ -146,7 +146,7 @@ def test_studies_run_and_are_drawn_by_name(tmp_path, capsys):
     next((results / "theorems").glob("rke*.nc")).write_text("damaged")
     with pytest.raises(ValueError, match="damaged"):
         overview.main(["experiments", "draw", "theorems", f"--results={results}"])
-    assert command("waiting", "--seed=1").returncode == 2  # It draws nothing at random.
+    assert command("calls", "--seed=1").returncode == 2  # It draws nothing at random.
 
 
 @pytest.mark.parametrize(
