@@ -37,6 +37,7 @@ class GmmToy(lab.Study):
     """How do the scores change with more modes of prompts, or more modes of outputs?"""
 
     name = "gmm_toy"
+    control = "All mixtures have as many pairs."
     data = None
     drawings = ("gmm_toy",)
 

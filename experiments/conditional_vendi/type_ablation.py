@@ -30,6 +30,8 @@ class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
     name = "type_ablation"
+    control = "The same outputs are scored with named and unnamed types, at equal n and at n of j."
+    grows = ("j",)
     packages = {"clusters": "scikit-learn"}
     data = "dogs"
     needs = ("types",)

@@ -34,6 +34,7 @@ class Waiting(lab.Study):
     """How long does a user wait for a command, at the first call and at the next?"""
 
     name = "waiting"
+    control = "Every round starts with an empty cache of compiled programs."
     unrepeated = ("seconds",)
     data = None
     random = False

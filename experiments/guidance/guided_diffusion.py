@@ -35,6 +35,7 @@ class GuidedDiffusion(lab.Study):
     """How much diversity does guidance add to generated pictures, and at what cost?"""
 
     name = "guided_diffusion"
+    control = "Every guide has the same noise and prompts; gains are compared at equal cost."
     unrepeated = "seconds", "pictures"
     # Strong guidance of features amplifies rounding; the other guides' scores agree to 1e-5.
     tolerance = 2e-2

@@ -26,6 +26,7 @@ from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.spectra import computation, methods, order_two, pair_sums
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
+from experiments.lab import sizes as rows_scored
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -78,6 +79,7 @@ def convergence_curve(
         )
     if not pairs.shares[: sizes[0]].any():
         raise ValueError(f"sizes: all weights of the first {sizes[0]} rows are zero.")
+    rows_scored.note(sizes)
     method, largest = methods.check_method(method), pairs.rows(slice(sizes[-1]))
     spectral = [entropy for entropy in entropies if entropy.needs_spectrum]
     if spectral:

@@ -20,7 +20,7 @@ from condvendi_jax.base import checks, extras, files
 from condvendi_jax.cli import command, flags, provenance
 from condvendi_jax.cli.flags import flag
 from experiments import data
-from experiments.lab import papers, printing, records, store
+from experiments.lab import papers, printing, records, sizes, store
 from experiments.lab.cells import Cell, Context, Run
 from experiments.lab.folders import COMMITTED as COMMITTED
 from experiments.lab.folders import RUN
@@ -135,7 +135,7 @@ def _roles(study: type[Study]) -> dict[str, str]:
 def _about(study: type[Study]) -> str:
     """What the help of a study says above the flags."""
     repeated = papers.repeats(study.name)
-    lines = [study.question(), f"Repeats {repeated}." * (repeated != "-")]
+    lines = [study.question(), f"Repeats {repeated}." * (repeated != "-"), study.control]
     if study.packages:
         lines.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
     usage = f"usage: python -m experiments.{study.name} [--flag=value ...]"
@@ -210,7 +210,8 @@ def run(
             context = Context(cell_key(seed, cell), jax.random.key(seed), say)
             started = time.perf_counter()
             try:
-                found = study.compute(setup.state, context, **cell.values)
+                with sizes.seen() as seen:
+                    found = study.compute(setup.state, context, **cell.values)
             except (TypeError, ValueError) as error:
                 place = traceback.extract_tb(error.__traceback__)[1]  # In the study.
                 error.add_note(f"{place.filename}:{place.lineno}: where {cell} was computed.")
@@ -218,6 +219,7 @@ def run(
             seconds = time.perf_counter() - started
             progress.end_cell()
             origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
+            origin["sizes"] = [min(seen), max(seen)] if seen else []
             saved.save(cell, found, origin)
             sys.stderr.write(f"{name}: {seconds:.1f} s\n")
             sys.stderr.flush()

@@ -25,6 +25,8 @@ class Collapse(lab.Study):
     """Does a monitor see that a GAN collapses, and is it silent where none does?"""
 
     name = "collapse"
+    control = "The same trainings go on at a constant rate."
+    grows = ("look",)
     data = None
     drawings = ("collapse",)
     version = 2

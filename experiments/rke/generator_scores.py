@@ -95,6 +95,7 @@ class GeneratorScores(lab.Study):
     """Do RKE-MC and RRKE tell good generators from bad ones, and agree with other scores?"""
 
     name = "generator_scores"
+    control = "The data themselves are a row, scored as every generator is."
     data = None
     drawings = ("generator_scores", "generator_scores_rules")
 
