@@ -236,8 +236,9 @@ class TypeAblation(lab.Study):
         first = next((run for run in runs if run.study.folder() == cls.name), runs[0])
         drawn = {"type_ablation": _contrast(runs), "type_ablation_sets": _sets(runs)}
         drawn["type_ablation_dogs"] = _as_printed(first)
-        drawn["type_ablation_bandwidths"] = _growth(runs)
-        drawn["type_ablation_correlation"] = _correlation(runs)
+        whole = [run for run in runs if run.study.model is None] or runs
+        drawn["type_ablation_bandwidths"] = _growth(whole)
+        drawn["type_ablation_correlation"] = _correlation(whole)
         return drawn
 
 

@@ -170,7 +170,7 @@ class GeneratorScores(lab.Study):
     @classmethod
     def figures(cls, runs):
         run, ranks = runs[-1], correlations(runs[-1].found)
-        names = {"count": "counts the data's modes", "std": "RKE's rule"}
+        names = {"count": "counts modes", "std": "RKE's rule"}
         ranks = ranks.assign_coords(bandwidth=[names[of] for of in ranks.bandwidth.values])
         told, count = int((ranks.p < _LEVEL).sum()), int(ranks.p.notnull().sum())
         drawn = dots.facets(
