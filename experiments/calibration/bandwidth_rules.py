@@ -124,6 +124,8 @@ class BandwidthRules(lab.Study):
     """Which rule for the bandwidths gives the right number of modes?"""
 
     name = "bandwidth_rules"
+    control = "Bandwidths are chosen on one half and judged on the other; sets differ in size."
+    grows = ("set", "level")
     version = 2
     data = None
     drawings = ("bandwidth_rules",)

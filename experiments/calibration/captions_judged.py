@@ -38,6 +38,7 @@ class CaptionsJudged(lab.Study):
     """Do scores of photographs and captions agree with people, and do they see a changed word?"""
 
     name = "captions_judged"
+    control = "A linear map, fitted to other photographs, takes the place of a shared space."
     tolerance = 1e-2  # Rounding decides a few of the choices of the kernel score of order 2.
     data = "judged_captions"
     needs = ("task", "people", "photograph", "caption")

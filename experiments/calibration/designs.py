@@ -36,6 +36,8 @@ class Designs(lab.Study):
     """Do conditional scores count the different designs of an emoji?"""
 
     name = "designs"
+    control = "k designs of each name are scored, so n grows with k; order 2 is also unbiased."
+    grows = ("k",)
     version = 2
     needs = ("prompt",)
     takes = ("models",)

@@ -29,6 +29,8 @@ class Human(lab.Study):
     """Do the scores agree with people's judgement of diversity?"""
 
     name = "human"
+    control = "Configurations are chosen on other contexts than those that judge them."
+    grows = ("task", "contexts")
     tolerance = 0.05  # Ranks of saturated scores, at narrow bandwidths, rest on rounding.
     version = 4
     data = "human"

@@ -42,6 +42,8 @@ class Intervals(lab.Study):
     """How often are intervals and tests wrong if some prompts always get one answer?"""
 
     name = "intervals"
+    control = "The models of a pair have one score, so that every stated difference is false."
+    grows = ("answers", "prompts")
     data = None
     tolerance = 0.01  # Rounding may decide on a draw.
     drawings = ("intervals",)

@@ -29,6 +29,7 @@ class Bandwidth(lab.Study):
     """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
 
     name = "bandwidth"
+    control = "All models answer the same prompts, once each."
     version = 3
     needs = ("models",)
     drawings = tuple(f"bandwidth_{s}{part}" for s in SWEEPS for part in ("", "_information"))

@@ -96,6 +96,8 @@ class Captioning(lab.Study):
     """Do the scores count the different captions that a captioner gives for a photograph?"""
 
     name = "captioning"
+    control = "The first k captions are scored, so n grows with k; controls exchange all captions."
+    grows = ("kind", "captioner")
     version = 2
     data = "captioning"
     needs = ("prompt",)

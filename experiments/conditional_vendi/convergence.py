@@ -66,6 +66,8 @@ class Convergence(lab.Study):
     """How many samples do the scores need?"""
 
     name = "convergence"
+    control = "The number of pairs is the question; orders of the pairs are drawn at random."
+    grows = ("n",)
     version = 3
     tolerance = 5e-3  # Spectra are estimated to half a percent.
     runs = (

@@ -26,6 +26,7 @@ class PromptClusters(lab.Study):
     """How do the scores change if a model gives one output to each cluster of prompts?"""
 
     name = "prompt_clusters"
+    control = "The pairs and their number stay; k only changes who shares an output."
     packages = {"clusters": "scikit-learn"}
     takes = ("models",)
     runs = ((), ("--data=captions",), ("--data=gallery",))

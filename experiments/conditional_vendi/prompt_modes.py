@@ -31,6 +31,8 @@ class PromptModes(lab.Study):
     """What are the main modes of the prompts, and how diverse are the outputs in each?"""
 
     name = "prompt_modes"
+    control = "Modes carry different numbers of pairs, and Vendi grows with them."
+    grows = ("mode",)
     version = 3
     runs = ((), ("--data=captions",), ("--data=gallery",))
     drawings = tuple(

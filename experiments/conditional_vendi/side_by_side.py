@@ -88,6 +88,8 @@ class SideBySide(lab.Study):
     """Which of several models is more diverse, given the prompts and without them?"""
 
     name = "side_by_side"
+    control = "Models are compared on the same prompts with as many outputs each."
+    grows = ("comparison", "other")
     tolerance = 0.05  # Ranks of saturated scores, at half the bandwidths, rest on rounding.
     data = "gallery"
     needs = ("models",)

@@ -149,6 +149,7 @@ class Substitution(lab.Study):
     """Which scores fall when outputs are replaced by those of other prompts, and how fast?"""
 
     name = "substitution"
+    control = "Outputs are also replaced by others of the same prompt."
     takes = ("prompt",)
     # The last with the gallery's number of directions, for MID depends on it.
     runs = ((), ("--data=gallery",), ("--dimensions=5", "--scales=1"))

@@ -57,6 +57,8 @@ class Temperature(lab.Study):
     """Does a language model's temperature raise its stories' diversity, or their nonsense?"""
 
     name = "temperature"
+    control = "Length and stories without an end could explain a rise; both are controls."
+    grows = ("text",)
     tolerance = 5e-3  # Errors are spreads of scores in float32 without a group.
     unrepeated = ("p_value",)  # Of a difference near zero, it rests on rounding.
     data = "stories"

@@ -42,6 +42,8 @@ class Theorems(lab.Study):
     """How tight are the theorems' bounds at the sample sizes in use?"""
 
     name = "theorems"
+    control = "Exact scores of the populations are known."
+    grows = ("n",)
     version = 4
     data = None
     drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")

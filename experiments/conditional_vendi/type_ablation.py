@@ -1,4 +1,8 @@
-"""Scores of 1, 2, ... types by prompts that name the type or do not: CV figures 5 and 16-18."""
+"""Scores of 1, 2, ... types by prompts that name the type or do not: CV figures 5 and 16-18.
+
+Along the papers' axis the number of outputs grows with the number of types, and Conditional-Vendi
+grows with it alone. So the same types are also scored with as many outputs in all.
+"""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +15,9 @@ from matplotlib.figure import Figure
 
 from experiments import lab
 from experiments.conditional_vendi import type_draws
-from experiments.conditional_vendi.type_draws import PROMPTINGS, SCORES
+from experiments.conditional_vendi.type_draws import PROMPTINGS, SCORES, UNBIASED
 from experiments.data import PairedEmbeddings
-from experiments.lab import figures, style, tables
+from experiments.lab import dots, figures, sizes, style, tables
 
 _PROMPTS = {
     "first": ("prompts", "typed_prompts"),
@@ -21,15 +25,17 @@ _PROMPTS = {
 }
 _SETS = ("dogs", "fruits", "clothing", "animals", "objects")
 _MODELS = ("0.1", "0.55", "1")
-_UNCLUSTERED = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
-_SHOWN = ["Conditional-Vendi", "Cluster-Vendi", "Conditional-RKE", "Cluster-RKE"]
-_OTHERS = [score for score in SCORES if score not in _SHOWN]
+_SHOWN = ["Conditional-Vendi", "Vendi", "Conditional-RKE", UNBIASED]
+EACH = "as many of each"  # The papers' design; the others are numbers of outputs in all.
 
 
 class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
     name = "type_ablation"
+    control = "The same outputs are scored with named and unnamed types, at equal n and at n of j."
+    grows = ("design", "j")
+    version = 2
     packages = {"clusters": "scikit-learn"}
     data = "dogs"
     needs = ("types",)
@@ -42,10 +48,9 @@ class TypeAblation(lab.Study):
         *(("--data=sketched_animals", f"--model={model}") for model in _MODELS),
     )
     drawings = (
-        *(f"type_ablation_{name}" for name in _SETS),
-        "type_ablation_dogs_second",
-        "type_ablation_dogs_others",
-        *(f"type_ablation_sketched_animals_{model}" for model in _MODELS),
+        "type_ablation",
+        "type_ablation_sets",
+        "type_ablation_dogs",
         "type_ablation_bandwidths",
         "type_ablation_correlation",
     )
@@ -54,6 +59,9 @@ class TypeAblation(lab.Study):
     repeats: int = lab.flag(5, "Draws of the order of types, of outputs and wordings.", at_least=1)
     per_type: int = lab.flag(
         50, "Outputs of each type in a draw; at most as many as the rarest type has.", at_least=1
+    )
+    in_all: tuple[int, ...] = lab.flag(
+        (50, 100), "Outputs in all at equal n; left out where the rarest type has less.", at_least=2
     )
     prompts_by: str = lab.flag(
         "first",
@@ -95,6 +103,7 @@ class TypeAblation(lab.Study):
             description=description,
             bandwidths=bandwidths,
             per_type=min(self.per_type, int(counts.min())),
+            in_all=tuple(n for n in self.in_all if len(types) <= n <= counts.min()),
             data_name=pairs.name,
             n=len(pairs),
             types=tuple(map(str, types)),
@@ -116,53 +125,78 @@ class TypeAblation(lab.Study):
             raise ValueError(f"{' and '.join(roles)} must be of one encoder, {shapes}.")
         return [first, second]
 
+    @property
+    def designs(self) -> dict[str, list[np.ndarray]]:
+        """How many outputs of each of 1, 2, ... types there are, by design."""
+        numbers = range(1, len(self.types) + 1)
+        found = {EACH: [np.full(j, self.per_type) for j in numbers]}
+        for n in self.in_all:
+            found[f"{n} in all"] = [np.bincount(np.arange(n) % j) for j in numbers]
+        return found
+
     def axes(self):
         return {"repeat": range(self.repeats)}
 
     def compute(self, state, context, *, repeat):
-        """Every score of every number of types, for one draw at every multiple of the bandwidths.
+        """Every score of every number of types in every design, for one draw.
 
         Of all types by prompting, `agreement` is the adjusted Rand index of the best K-means
         clusters and the types, and `stability` its mean over that start and every other one.
         """
         pairs, prompts = state
+        designs, count = self.designs, len(self.types)
+        counts = [max(of[k] for d in designs.values() for of in d[k:]) for k in range(count)]
         rows, prompt_rows = type_draws.draw_rows(
             pairs.labels["types"],
-            self.per_type,
+            counts,
             exchanged=self.exchanged,
             seed=np.asarray(jax.random.key_data(context.key)).tolist(),
         )
         outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
-        numbers = np.arange(1, len(self.types) + 1)
-        types, sizes = np.repeat(numbers - 1, self.per_type), self.per_type * numbers
+        types, firsts = np.repeat(np.arange(count), counts), np.cumsum([0, *counts])
+        # The rows of each design and number of types, the first of every type.
+        kept = {
+            (design, j): np.concatenate([firsts[k] + np.arange(m) for k, m in enumerate(of)])
+            for design, by_j in designs.items()
+            for j, of in enumerate(by_j, start=1)
+        }
+        sizes.note(map(len, kept.values()))
         context.say("K-means")
-        best, agreement, stability = [], [], []
-        for text in texts:
+        means, agreement, stability = dict.fromkeys(kept, (None, None)), [], []
+        for j in range(1, count + 1):
             starts = [
-                type_draws.by_k_means(text[:n], j, self.restarts, context.key)
-                for j, n in enumerate(sizes, start=1)
+                type_draws.by_k_means(text[kept[EACH, j]], j, self.restarts, context.key)
+                for text in texts
             ]
-            best.append([of_j[0] for of_j in starts])
-            first, *others = starts[-1]
-            agreement.append(type_draws.rand_index(types, first))
+            means[EACH, j] = tuple(of_text[0] for of_text in starts)
+        for first, *others in starts:
+            agreement.append(type_draws.rand_index(types[kept[EACH, count]], first))
             same = [type_draws.rand_index(first, other) for other in others]
             stability.append(np.mean(same or [1]))
-        values = [
-            type_draws.scores_by_count(outputs, texts, types, sizes, best, scale.kernels)
-            for scale in self.bandwidths.axis
-        ]
-        axes = {"scale": list(self.bandwidths.scales or ()), "prompting": list(PROMPTINGS)}
-        axes |= {"score": list(SCORES), "j": numbers}
+        values = []
+        for scale in self.bandwidths.axis:
+            context.say("scores")
+            x = type_draws.gram_of(scale.kernels["output_kernel"], outputs)
+            ts = [type_draws.gram_of(scale.kernels["prompt_kernel"], text) for text in texts]
+            for place, of in kept.items():
+                part = np.ix_(of, of)
+                grams = x[part], [t[part] for t in ts]
+                values.append(type_draws.scores_of(*grams, types[of], means[place]))
+        labels = {"scale": list(self.bandwidths.scales or ()), "design": list(designs)}
+        labels |= {"j": range(1, count + 1), "prompting": list(PROMPTINGS), "score": list(SCORES)}
+        whole = np.reshape(values, [len(of) for of in labels.values()])
         indices = {"agreement": ("prompting", agreement), "stability": ("prompting", stability)}
-        return xr.Dataset({"value": (tuple(axes), np.stack(values)), **indices}, axes)
+        return xr.Dataset({"value": (tuple(labels), whole), **indices}, labels)
 
     def tables(self, run):
-        """The scores of one and of all types, and the correlations, at every multiple."""
+        """The growth of the scores in every design, and the correlations, at every multiple."""
         found = run.found
         look: dict[str, Any] = {"columns": "prompting", "error": "error"}
-        ends = tables.spreads(found.value.isel(j=[0, -1]), "repeat")
-        yield tables.table(ends, rows=("scale", "score", "j"), **look)
-        together = tables.spreads(type_draws.correlations(found.value, ["j"]), "repeat")
+        names = {"score": "of all types over that of one"}
+        rows = ("scale", "design", "score")
+        yield tables.table(type_draws.growth(found.value), rows=rows, names=names, **look)
+        each = found.value.sel(design=EACH, drop=True)
+        together = tables.spreads(type_draws.correlations(each, ["j"]), "repeat")
         names = {"score": "Pearson's correlation over j"}
         yield tables.table(together, rows=("scale", "score"), names=names, digits=3, **look)
         indices = found[["agreement", "stability"]].mean("repeat").to_dataarray("Rand index")
@@ -177,101 +211,158 @@ class TypeAblation(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        found, few = _together(runs), list(_UNCLUSTERED[:3])
-        value, widths = found.value, [run.study.bandwidths for run in runs]
-        mean, growth = value.mean("repeat"), type_draws.growth(value)
-        ends = (mean.sel(score=few).isel(j=place) for place in (0, -1))
-        words = xr.apply_ufunc(lambda *of: "{:.3g}→{:.3g}".format(*of), *ends, vectorize=True)
-        ends, columns = xr.Dataset({"value": words}), "prompting"
-        sets = ends.sel(run=[*_SETS, "second"], scale=1)
-        models = growth.sel(run=list(_MODELS), score=few, scale=[0.5, 1])
+        found = _together(runs)
+        growth = type_draws.growth(found.value)
+        each = found.value.sel(design=EACH)
+        widths = [run.study.bandwidths for run in runs]
+        look: Any = {"rows": ("run", "score"), "columns": "column", "error": "error", "digits": 3}
+        shown = growth.sel(score=[_SHOWN[0], UNBIASED], scale=1)
+        names = [f"{of}, {p}" for of in shown.design.values for p in ("unnamed", "named")]
+        columns = shown.stack(column=["design", "prompting"]).drop_vars(
+            ["column", "design", "prompting"]
+        )
         return {
-            "mean": mean,
             "growth": growth,
-            "spread": value.std("repeat", ddof=1),
-            "within": tables.spreads(type_draws.correlations(value, ["j"]), "repeat"),
-            "over": type_draws.correlations(value, ["prompting", "j"]).mean("repeat"),
+            "mean": each.mean("repeat"),
+            "within": tables.spreads(type_draws.correlations(each, ["j"]), "repeat"),
+            "over": type_draws.correlations(each, ["prompting", "j"]).mean("repeat"),
             "rand": found[["agreement", "stability"]].mean("repeat"),
             "widths": np.array([[of.output_bandwidth, of.prompt_bandwidth] for of in widths]),
-            "sets": tables.table(sets, rows=("run", "score"), columns=columns),
-            "dogs": tables.table(ends.sel(run="dogs"), rows=("scale", "score"), columns=columns),
-            "drawn": tables.table(
-                models, rows=("run", "scale", "score"), columns=columns, digits=3
-            ),
+            "table": tables.table(columns.assign_coords(column=names), **look),
         }
 
     @classmethod
     def figures(cls, runs):
-        drawn = {}
-        for run in runs:
-            words = "type_ablation", run.study.data_name, run.study.variant().replace("-", "_")
-            name = "_".join(filter(None, words))
-            drawn[name] = _scores(run, _SHOWN)
-            if name == "type_ablation_dogs":
-                drawn[f"{name}_others"] = _scores(run, _OTHERS)
-        whole = [run for run in runs if run.study.model is None]
-        if whole:
-            drawn["type_ablation_bandwidths"] = _growth(whole)
-            drawn["type_ablation_correlation"] = _correlation(whole)
+        first = next((run for run in runs if run.study.folder() == cls.name), runs[0])
+        drawn = {"type_ablation": _contrast(runs), "type_ablation_sets": _sets(runs)}
+        drawn["type_ablation_dogs"] = _as_printed(first)
+        whole = [run for run in runs if run.study.model is None] or runs
+        drawn["type_ablation_bandwidths"] = _growth(whole)
+        drawn["type_ablation_correlation"] = _correlation(whole)
         return drawn
 
 
 def _together(runs: Sequence[lab.Run]) -> xr.Dataset:
     """The results of several runs, by the name of the model, of the encoder or of the data."""
     names = [run.study.variant() or run.study.data_name for run in runs]
-    return xr.concat([run.found for run in runs], xr.DataArray(names, dims="run", name="run"))
+    run_names = xr.DataArray(names, dims="run", name="run")
+    found = xr.concat([run.found for run in runs], run_names, join="outer")
+    return found.sel(design=max((list(run.study.designs) for run in runs), key=len))
+
+
+def _equal(found: Any) -> str:
+    """The design at equal n that all sets have: the fewest outputs in all."""
+    return found.design.values[1].item()
 
 
 def _draws(runs: Sequence[lab.Run]) -> str:
     of = runs[0].study
-    return f"{len(runs)} sets, {of.repeats} draws of {of.per_type} a type; seed {runs[0].seed}"
+    words = f"{len(runs)} sets, {of.repeats} draws; seed {runs[0].seed}"
+    return f"{words}; bandwidths by the variance rule. Bars: 95%"
 
 
-def _scores(run: lab.Run, shown: list[str]) -> Figure:
-    """Scores against the number of types, by prompts that leave the type open and that name it."""
-    study = run.study
-    values = run.found.value.sel(scale=study.bandwidths.shown, drop=True)
-    times = type_draws.growth(values).value.sel(score=shown[::2])
+def _names(study: TypeAblation, design: str) -> dict[str, str]:
+    named = dict(zip(PROMPTINGS, ("unnamed types", "named types"), strict=True))
+    return named | {EACH: f"{study.per_type} of each type", design: f"{design}, n is equal"}
+
+
+def _contrast(runs: Sequence[lab.Run]) -> Figure:
+    """Conditional-Vendi over that of one type where n grows with the types, and at equal n."""
+    runs = [run for run in runs if not run.study.variant()] or runs
+    found, study = _together(runs), runs[0].study
+    equal, place = _equal(found), {"scale": study.bandwidths.shown, "score": _SHOWN[0]}
+    values = found.value.sel(place, drop=True).sel(design=[EACH, equal])
+    ratios = tables.t_intervals(values / values.isel(j=0, drop=True), "repeat")
     drawn = figures.facets(
-        tables.spreads(values.sel(score=shown), "repeat"), x="j", hue="prompting", column="score",
-        error="error", across=2, names=dict(zip(PROMPTINGS, ("unnamed", "named"), strict=True)),
-        x_label=f"number of types j (n = {study.per_type} j)", size=(3.45, 2.2),
+        ratios, x="j", hue="run", row="prompting", column="design", error="error", log_y=True,
+        names=_names(study, equal), x_label="number of types j", size=(3.45, 2.2), sharey=True,
+        y_label="Conditional-Vendi\nover that of one type",
+        each=lambda panel, _: panel.axhline(1, color=style.BLACK, linewidth=0.8),
     )  # fmt: skip
-    drawn.axes[0].set_ylim(0)
-    drawn.axes[2].set_ylim(0)  # Each row has one axis.
-    said = (
-        "{} is x {:.2g} (named x {:.2g})".format(of.score.item(), *of.values)
-        for of in times.transpose("score", "prompting")
-    )
+    ends = ratios.value.sel(design=equal).isel(j=-1)
+    unnamed, named = (ends.sel(prompting=of) for of in PROMPTINGS)
+    moves = "lower" if (named < 1).all() else "do not always lower"
+    finding = f"At equal n, named types {moves} Conditional-Vendi (x {named.max():.2f} or less)"
+    style.headline(drawn, f"{finding}; unnamed types do not (x {unnamed.min():.2f} or more)")
+    return style.caption(drawn, f"{_draws(runs)}.")
+
+
+def _sets(runs: Sequence[lab.Run]) -> Figure:
+    """How many times the score of all types is that of one, in every set."""
+    found, study = _together(runs), runs[0].study
+    equal = _equal(found)
+    growth = type_draws.growth(found.value.sel(scale=study.bandwidths.shown, drop=True))
+    panels = ((_SHOWN[0], EACH), (_SHOWN[0], equal), (UNBIASED, equal))
+    labels = [f"{score},\n{_names(study, equal)[design]}" for score, design in panels]
+    parts = [growth.sel(score=score, design=design, drop=True) for score, design in panels]
+
+    unnamed, named = (parts[2].value.sel(prompting=of) for of in PROMPTINGS)
+    apart = unnamed / named
+    drawn = dots.facets(
+        xr.concat(parts, xr.IndexVariable("panel", labels)),
+        row="run", hue="prompting", column="panel", x_label="all types / one",
+        each=lambda panel, _: panel.axvline(1, color=style.BLACK, linewidth=0.8),
+        headline="Named types raise Conditional-Vendi only where n grows; unbiased "
+        f"Conditional-RKE hardly tells them from unnamed ones (ratio {apart.min():.2f} to "
+        f"{apart.max():.2f})",
+    )  # fmt: skip
+    drawn.axes[0].legend([], frameon=False)  # The last panel has room for it.
+    drawn.axes[-1].legend(*drawn.axes[-1].get_legend_handles_labels())
+    return style.caption(drawn, f"{_draws(runs)}.")
+
+
+def _as_printed(run: lab.Run) -> Figure:
+    """Scores against the number of types as the papers draw them: n grows with it."""
+    study, place = run.study, {"scale": run.study.bandwidths.shown, "design": EACH}
+    values = run.found.value.sel(place, drop=True)
+    drawn = figures.facets(
+        tables.t_intervals(values.sel(score=_SHOWN), "repeat"), x="j", hue="prompting",
+        column="score", error="error", across=2, size=(3.45, 2.2),
+        names=dict(zip(PROMPTINGS, ("unnamed", "named"), strict=True)),
+        x_label=f"number of types j (n = {study.per_type} j)",
+    )  # fmt: skip
+    for panel in drawn.axes[::2]:
+        panel.set_ylim(0)  # Each row has one axis.
+    growth = type_draws.growth(values).value.sel(score=_SHOWN[0]).values
     count = len(study.types)
-    style.headline(drawn, f"With {count} types and {count} times n, {', '.join(said)}")
+    finding = f"With {count} types and {count} times n, Conditional-Vendi is x {growth[0]:.2g} "
+    style.headline(drawn, f"{finding}with unnamed types and x {growth[1]:.2g} with named ones")
     n = f"{study.repeats} draws"
-    n += ", prompts by the second encoder" if study.prompts_by == "second" else ""
-    bars = "one standard deviation"
-    return figures.caption(drawn, run, n=n, bars=bars, scale=study.bandwidths.shown)
+    return figures.caption(drawn, run, n=n, bars="95%", scale=study.bandwidths.shown)
 
 
 def _growth(runs: Sequence[lab.Run]) -> Figure:
-    """How many times the score of all types is that of one, against the bandwidths."""
-    growth = type_draws.growth(_together(runs).value.sel(score=_SHOWN[::2]))
+    """How many times the score of all types is that of one, against the bandwidths.
+
+    Of Conditional-Vendi at equal n; of the unbiased score, which does not grow with it, with most.
+    """
+    found = _together(runs).value
+    equal = _equal(found)
+    parts = ((_SHOWN[0], equal), (UNBIASED, EACH))
+    kept: list[xr.DataArray] = [
+        found.sel(score=score, design=design, drop=True) for score, design in parts
+    ]
+    growth = type_draws.growth(xr.concat(kept, xr.IndexVariable("score", [s for s, _ in parts])))
     drawn = figures.facets(
         growth, x="scale", hue="run", row="score", column="prompting",
         error="error", log_y=True, x_label="multiple of the bandwidths",
         y_label="score of all types / of one", size=(3.45, 2.3), sharey=True,
+        names=_names(runs[0].study, equal),
     )  # fmt: skip
-    unnamed, named = growth.value.isel(scale=0).transpose("prompting", ...)
-    words = f"x {unnamed.min():.1f} or more, named types x {named.max():.1f} or less"
-    finding = f"At {growth.scale[0]:g} of the bandwidths, unnamed types raise both scores"
-    style.headline(drawn, f"{finding} {words}")
-    return style.caption(drawn, f"{_draws(runs)}. Bars: one standard deviation.")
+    named = growth.value.isel(scale=0, score=0).sel(prompting=PROMPTINGS[1])
+    unnamed = growth.value.isel(scale=0, score=1).sel(prompting=PROMPTINGS[0])
+    finding = f"At {growth.scale[0]:g} of the bandwidths, named types lower Conditional-Vendi at "
+    finding += f"equal n (x {named.max():.2f} or less); unnamed types raise unbiased "
+    style.headline(drawn, f"{finding}Conditional-RKE (x {unnamed.min():.1f} or more)")
+    return style.caption(drawn, f"{_draws(runs)}.")
 
 
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
     """Conditional- against Cluster-scores, a point a number of types (CV-early figs 22 and 23)."""
     figure, axes = style.panels(4, columns=2, size=(3.45, 2.8))
-    values = _together(runs).value.sel(scale=runs[0].study.bandwidths.shown)
+    values = _together(runs).value.sel(scale=runs[0].study.bandwidths.shown, design=EACH)
     together = type_draws.correlations(values, ["prompting", "j"]).mean("repeat")
-    found = tables.spreads(values, "repeat")
+    found = tables.t_intervals(values, "repeat")
     for panel, name in zip(axes, type_draws.CLUSTERED, strict=True):
         conditional, r = type_draws.conditional_of(name), together.sel(score=name)
         for run, colour, marker in zip(found.run.values, style.CYCLE, style.MARKERS, strict=False):
@@ -286,6 +377,6 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
     style.legend_above(figure, axes[0], columns=6)
     finding = "Conditional- and Cluster-scores correlate at"
     style.headline(figure, f"{finding} {together.min():.2f} to {together.max():.2f}")
-    words = "A point a number of types; filled: type unspecified, open: specified. Bars: one "
-    words += "standard deviation. r: Pearson's correlation within a draw, the mean of the draws."
+    words = "A point a number of types; filled: type unspecified, open: specified. "
+    words += "r: Pearson's correlation within a draw, the mean of the draws."
     return style.caption(figure, f"{_draws(runs)}. {words}")

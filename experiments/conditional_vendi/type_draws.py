@@ -4,80 +4,83 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from scipy import special
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks, extras
-from condvendi_jax.scores import clusters
-from experiments.lab import agreement, curves, tables
+from condvendi_jax.entropies import eigenvalues
+from experiments.lab import agreement, tables
 
 PROMPTINGS = ("type unspecified", "type specified")
 FAMILIES = ("Vendi", "RKE")
 KINDS = ("Conditional-{}", "{}", "Cluster-{}", "K-means Cluster-{}")
-SCORES = tuple(kind.format(family) for family in FAMILIES for kind in KINDS)
+UNBIASED = "Conditional-RKE, unbiased"
+SCORES = (*(kind.format(family) for family in FAMILIES for kind in KINDS), UNBIASED)
 CLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KINDS[2:])
 
 
 def draw_rows(
-    types: np.ndarray, per_type: int, *, exchanged: bool, seed: Sequence[int]
+    types: np.ndarray, counts: Sequence[int], *, exchanged: bool, seed: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows of outputs and of prompts of one draw, type after type in a random order.
 
-    If `exchanged`, prompts are exchanged at random between the pairs of a type.
+    The first type has `counts[0]` rows, and so on. If `exchanged`, prompts are exchanged at random
+    between the pairs of a type.
     """
     generator = np.random.default_rng(seed)
     outputs, prompts = [], []
-    for name in generator.permutation(np.unique(types)):
+    for name, count in zip(generator.permutation(np.unique(types)), counts, strict=True):
         rows = np.flatnonzero(types == name)
-        outputs.append(generator.permutation(rows)[:per_type])
-        prompts.append(generator.permutation(rows)[:per_type] if exchanged else outputs[-1])
+        outputs.append(generator.permutation(rows)[:count])
+        prompts.append(generator.permutation(rows)[:count] if exchanged else outputs[-1])
     return np.concatenate(outputs), np.concatenate(prompts)
 
 
-def scores_by_count(
-    outputs: np.ndarray,
-    texts: Sequence[np.ndarray],
-    types: np.ndarray,
-    sizes: np.ndarray,
-    means: Sequence[Sequence[np.ndarray]],
-    kernels: dict[str, Any],
+def gram_of(kernel: cv.Kernel, points: np.ndarray) -> np.ndarray:
+    """The kernel of every two points, `[n, n]` in float64."""
+    ready = kernel.prepare(jnp.asarray(points))
+    return np.asarray(kernel.cross(ready, ready), np.float64)
+
+
+def effective(gram: np.ndarray) -> np.ndarray:
+    """Vendi, RKE and unbiased RKE, which leaves out each row with itself, of a Gram matrix."""
+    n = len(gram)
+    vendi = np.exp(special.entr(eigenvalues.spectrum(gram / n).clip(0)).sum())
+    squares, alone = np.sum(gram**2), np.sum(np.diag(gram) ** 2)
+    return np.array([vendi, n**2 / squares, n * (n - 1) / (squares - alone)])
+
+
+def by_cluster(gram: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Cluster-Vendi and Cluster-RKE: the mean over rows of the score of their cluster (CV G.1)."""
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    scores = [len(rows) * effective(gram[np.ix_(rows, rows)])[:2] for rows in members]
+    return np.sum(scores, axis=0) / len(labels)
+
+
+@np.errstate(divide="ignore", invalid="ignore")  # Unbiased, all may differ: infinite.
+def scores_of(
+    outputs: np.ndarray, prompts: Sequence[np.ndarray], types: np.ndarray, means: Sequence[Any]
 ) -> np.ndarray:
-    """Every score of the first outputs `[n, d]`, `[promptings, scores, j]`.
+    """Every score of some outputs by both promptings, `[promptings, scores]`.
 
-    Outputs stand type after type, so that the first `sizes[j]` have j types. For each prompting,
-    `texts` are the prompts, and `means` their K-means clusters for every j.
+    Args:
+      outputs: their Gram matrix `[n, n]`.
+      prompts: the Gram matrix of each prompting.
+      types: of each row.
+      means: the K-means clusters of each prompting, None where they are not scored.
     """
-    labelings = [*(types[:n] for n in sizes), *means[0], *means[1]]
-    clustered = cluster_scores(outputs, labelings, kernels["output_kernel"])
-    by_types, *by_means = np.split(clustered, 1 + len(texts), axis=1)
-    found = []
-    for p, text in enumerate(texts):
-        orders = curves.convergence_curve(outputs, text, sizes.tolist(), **kernels)
-        for f, curve in enumerate(orders):
-            # A prompt that names no type names one category: one cluster, whose score is Vendi.
-            named = by_types[f] if p else curve.vendi
-            found += [curve.conditional, curve.vendi, named, by_means[p][f]]
-    return np.reshape(found, (len(PROMPTINGS), len(SCORES), len(sizes)))
-
-
-def cluster_scores(
-    outputs: np.ndarray, labelings: Sequence[np.ndarray], kernel: cv.Kernel
-) -> np.ndarray:
-    """Cluster-Vendi and Cluster-RKE (CV G.1, the arithmetic mean), `[families, labelings]`.
-
-    Each labeling has the clusters of the first outputs, integers from 0 on. All are scored at once.
-    """
-    lengths = np.array([len(labels) for labels in labelings])
-    rows = np.concatenate([np.arange(n) for n in lengths])
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    labels = owner * len(outputs) + np.concatenate(labelings)
-    scores = []
-    for order in (1, 2):
-        found = clusters.scores_by_cluster(outputs[rows], labels, kernel=kernel, order=order)
-        weighted = found.sizes * np.asarray(found.scores)
-        scores.append(np.bincount(found.names // len(outputs), weighted) / lengths)
-    return np.stack(scores)
+    whole, found = effective(outputs), []
+    for named, (gram, clusters) in enumerate(zip(prompts, means, strict=True)):
+        conditional = effective(outputs * gram) / effective(gram)
+        # A prompt that names no type names one category: one cluster, whose score is Vendi.
+        cluster = by_cluster(outputs, types) if named else whole[:2]
+        k_means = [np.nan] * 2 if clusters is None else by_cluster(outputs, clusters)
+        columns = zip(conditional[:2], whole[:2], cluster, k_means, strict=True)
+        found.append([*np.ravel([*columns]), conditional[2]])
+    return np.array(found)
 
 
 def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.ndarray:
@@ -111,8 +114,8 @@ def rand_index(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def growth(found: xr.DataArray) -> xr.Dataset:
-    """How many times the score of all types is that of one: mean and spread over draws."""
-    return tables.spreads(found.isel(j=-1) / found.isel(j=0).mean("repeat"), "repeat")
+    """How many times the score of all types is that of one: the mean and 95% interval of draws."""
+    return tables.t_intervals(found.isel(j=-1, drop=True) / found.isel(j=0, drop=True), "repeat")
 
 
 def conditional_of(clustered: str) -> str:

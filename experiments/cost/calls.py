@@ -30,6 +30,7 @@ class Calls(lab.Study):
     """How long do calls in Python take on one core, beside NumPy and other packages?"""
 
     name = "calls"
+    control = "Contestants take turns on the same data, on one core and one thread."
     unrepeated = ("seconds", "peak", "left_out")
     data = None
     random = False

@@ -31,6 +31,8 @@ class GuidanceCost(lab.Study):
     """How much time and memory does a guided step take as its window grows?"""
 
     name = "guidance_cost"
+    control = "A step of the sampler is timed in turns with it; the window is the question."
+    grows = ("window",)
     unrepeated = ("repeat", "step", "update", "remember")
     data = None
     drawings = ("guidance_cost",)

@@ -1,7 +1,5 @@
 """Two mixtures of Gaussians in the plane and the pairing of their points, as in CV figure 11."""
 
-import dataclasses
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -17,22 +15,9 @@ class Mixture(NamedTuple):
     spread: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Geometry:
-    """Where the components of both mixtures are, and how wide they are."""
-
-    extent: float  # Half the distance of neighbours.
-    # Standard deviations by the number of components; other numbers follow powers in between.
-    prompt_spreads: Mapping[int, float]
-    output_spreads: Mapping[int, float]
-
-    def prompts(self, modes: int) -> Mixture:
-        """The mixture of the prompts."""
-        return Mixture(columns(self.extent, modes), _between(modes, self.prompt_spreads))
-
-    def outputs(self, modes: int) -> Mixture:
-        """The mixture of the outputs."""
-        return Mixture(columns(self.extent, modes), _between(modes, self.output_spreads))
+def mixture(modes: int, apart: float, spread: float) -> Mixture:
+    """So many components of one spread, neighbours so far apart."""
+    return Mixture(columns(apart / 2, modes), spread)
 
 
 def columns(extent: float, modes: int) -> np.ndarray:
@@ -42,11 +27,6 @@ def columns(extent: float, modes: int) -> np.ndarray:
     left = -(-modes // 2)
     rows = [(x, np.arange(m) - (m - 1) / 2) for x, m in ((-1, left), (1, modes - left))]
     return np.concatenate([[(x * extent, 2 * extent * y) for y in of] for x, of in rows])
-
-
-def _between(modes: int, known: Mapping[int, float]) -> float:
-    numbers, spreads = np.log(list(known)), np.log(list(known.values()))
-    return float(np.exp(np.interp(np.log(modes), numbers, spreads)))
 
 
 class Pairs(NamedTuple):

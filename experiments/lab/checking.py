@@ -3,7 +3,8 @@
 Cells are computed into a folder of their own and compared, variable by variable, with the committed
 ones: labels and words must be equal, numbers within the study's `tolerance` of the largest of that
 variable in the cell. What a study measures of the machine (`Study.unrepeated`) is not compared,
-nor what lies outside of `Study.checked`.
+nor what lies outside of `Study.checked`. A study whose samples grow along an axis has to say so
+(`Study.grows`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import xarray as xr
 from rich.table import Table
 
 from experiments import data
-from experiments.lab import records, runner, store
+from experiments.lab import records, runner, sizes, store
 from experiments.lab.study import Study
 
 
@@ -34,7 +35,7 @@ def check(study: type[Study], folder: pathlib.Path, count: int | None = None) ->
       A table with a line a run, and whether all of them agree.
 
     Raises:
-      ValueError: the study has no committed results.
+      ValueError: the study has no committed results, or does not say where its samples grow.
     """
     named = f"{study.name}: largest relative differences (tolerance {study.tolerance:g})"
     grid, agree = Table("run", "cells", "seconds", "largest", "where", "agrees", title=named), True
@@ -45,6 +46,7 @@ def check(study: type[Study], folder: pathlib.Path, count: int | None = None) ->
         committed = store.read_run(runner.COMMITTED / name, study)
         load = functools.partial(data.load, shipped or study.data or "")
         again = runner.run(given.study, load, committed.seed, folder / name, count=count)
+        sizes.refuse_unsaid(again)
         of_identity = records.differences(committed.identity, again.identity)
         apart = [w for w in of_identity if re.split(r"\W", w)[0] not in study.unrepeated]
         largest, where = 0.0, ""

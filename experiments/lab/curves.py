@@ -25,6 +25,7 @@ from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.spectra import computation, methods, order_two, pair_sums
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
+from experiments.lab import sizes as rows_scored
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -74,6 +75,7 @@ def convergence_curve(
         )
     if pairs.weights is not None:
         raise ValueError("weights: a curve takes pairs without weights.")
+    rows_scored.note(sizes)
     method, largest = methods.check_method(method), pairs.rows(slice(sizes[-1]))
     spectral, by_size = [entropy for entropy in entropies if entropy.needs_spectrum], []
     if spectral:

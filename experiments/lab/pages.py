@@ -58,7 +58,8 @@ def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
         source = "" if repeated == "-" else f" Repeats {repeated}."
         path = folder / f"{study.name}.md"
         said = f"{study.question()}{source}{_took(study.name)}"
-        text = _generated(path, generated=[said, "", "```bash", *commands, "```"])
+        lines = [said, "", f"**Control.** {study.control}", "", "```bash", *commands, "```"]
+        text = _generated(path, generated=lines)
         found[path] = filled(text, study.name)
         figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
         picture = f'[<img src="{figure}" width="300" alt="">]({path.name})' if figure else ""

@@ -20,7 +20,7 @@ from condvendi_jax.base import checks, extras, files
 from condvendi_jax.cli import command, flags, provenance
 from condvendi_jax.cli.flags import flag
 from experiments import data
-from experiments.lab import papers, printing, records, store
+from experiments.lab import papers, printing, records, sizes, store
 from experiments.lab.cells import Cell, Context, Run
 from experiments.lab.folders import COMMITTED as COMMITTED
 from experiments.lab.folders import RUN
@@ -120,7 +120,7 @@ def flags_of(study: type[Study]) -> type:
     further["output"] = str, flag("results", words)
     entries = [(name, *entry) for name, entry in further.items()]
     repeated = papers.repeats(study.name)
-    about = [study.question()] + [f"Repeats {repeated}."] * (repeated != "-")
+    about = [study.question()] + [f"Repeats {repeated}."] * (repeated != "-") + [study.control]
     if study.packages:
         about.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
     about += ["", f"usage: python -m experiments.{study.name} [--flag=value ...]"]
@@ -208,7 +208,8 @@ def run(
             context = Context(cell_key(seed, cell), jax.random.key(seed), say)
             started = time.perf_counter()
             try:
-                found = study.compute(setup.state, context, **cell.values)
+                with sizes.seen() as seen:
+                    found = study.compute(setup.state, context, **cell.values)
             except (TypeError, ValueError) as error:
                 place = traceback.extract_tb(error.__traceback__)[1]  # In the study.
                 error.add_note(f"{place.filename}:{place.lineno}: where {cell} was computed.")
@@ -216,6 +217,7 @@ def run(
             seconds = time.perf_counter() - started
             bar.advance(task, sum(steps))
             origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
+            origin["sizes"] = [min(seen), max(seen)] if seen else []
             saved.save(cell, found, origin)
             sys.stderr.write(f"{name}: {seconds:.1f} s\n")
             sys.stderr.flush()

@@ -59,6 +59,8 @@ class Study(abc.ABC):
 
     Attributes:
       name: its module, its command `python -m experiments.NAME` and the folder of its results.
+      control: one sentence that names what else could explain the result, or what rules it out.
+      grows: the axes of the results along which the number of rows behind a value changes.
       version: raised whenever the numbers of a cell change their meaning; results of another
         version are refused.
       data: the shipped set that is taken by default; None where a study takes no pairs.
@@ -78,6 +80,8 @@ class Study(abc.ABC):
     """
 
     name: ClassVar[str]
+    control: ClassVar[str] = ""
+    grows: ClassVar[Collection[str]] = ()
     version: ClassVar[int] = 1
     data: ClassVar[str | None] = "emoji"
     needs: ClassVar[Collection[str]] = ()
@@ -94,7 +98,14 @@ class Study(abc.ABC):
     description: str = resolved("")
 
     def __init_subclass__(cls) -> None:
-        """Makes every study a frozen dataclass."""
+        """Makes every study a frozen dataclass.
+
+        Raises:
+          TypeError: it does not name its control.
+        """
+        if not cls.control.strip():
+            wanted = "set `control` to one sentence that names its confound, or what rules it out"
+            raise TypeError(f"{cls.__name__}: {wanted}.")
         if cls.__module__ == "__main__":
             raise SystemExit(f"run this study as python -m experiments.{cls.name}")
         dataclasses.dataclass(frozen=True)(cls)

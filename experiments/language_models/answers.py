@@ -37,6 +37,7 @@ class Answers(lab.Study):
     """Which language models give different answers when they are asked again?"""
 
     name = "answers"
+    control = "All models answer the same prompts as often; cut answers are a control of length."
     version = 4
     data = "answers"
     needs = ("models", "prompt")

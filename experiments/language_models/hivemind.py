@@ -29,6 +29,8 @@ class Hivemind(lab.Study):
     """Do all language models say the same when they are asked the same?"""
 
     name = "hivemind"
+    control = "All models answer the same prompts as often; unbiased scores do not grow with n."
+    grows = ("prompt",)
     version = 2
     data = "answers"
     needs = ("models", "prompt")

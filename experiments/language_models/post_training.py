@@ -32,6 +32,8 @@ class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
     name = "post_training"
+    control = "All stages answer the same prompts as often; some at equal length, as a control."
+    grows = ("benchmark", "text")
     version = 5
     data = "post_training"
     needs = ("models", "prompt")

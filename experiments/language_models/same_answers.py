@@ -26,6 +26,7 @@ class SameAnswers(lab.Study):
     """Do the scores agree with people on which answers are the same?"""
 
     name = "same_answers"
+    control = "The bandwidth is chosen on pairs that do not judge it."
     version = 2
     data = "same_answers"
     paired = False

@@ -26,6 +26,7 @@ class BesideReal(lab.Study):
     """How near are generated outputs to real ones, and how diverse beside them?"""
 
     name = "beside_real"
+    control = "Real clips of half of the prompts are scored against those of the other half."
     data = "video"
     needs = ("models",)
     takes = ("prompt",)

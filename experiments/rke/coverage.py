@@ -87,6 +87,8 @@ class Coverage(lab.Study):
     """How many samples do RKE-MC, recall and coverage need?"""
 
     name = "coverage"
+    control = "All samples have the same reference; the number of samples is the question."
+    grows = ("kept", "n")
     data = "dogs"
     needs = ("types",)
     paired = False

@@ -5,7 +5,7 @@ import importlib
 import jax
 import pytest
 
-from experiments.lab import Context, runner, store
+from experiments.lab import Context, runner, sizes, store
 
 
 def changed(study, **attributes):
@@ -44,12 +44,17 @@ def small_run(study, folder, seed=0):
 
 
 def finished(study):
-    """A fixture for a test module: the small run of the study, computed once."""
+    """A fixture for a test module: the small run of the study, computed once.
+
+    It says along which axes the number of rows behind a value changes.
+    """
 
     @pytest.fixture(scope="module")
     def run(tmp_path_factory):
         folder = tmp_path_factory.mktemp(study.name)
-        return execute(study, folder, *small_run(study, folder, 0))
+        found = execute(study, folder, *small_run(study, folder, 0))
+        sizes.refuse_unsaid(found)
+        return found
 
     return run
 

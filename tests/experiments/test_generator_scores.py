@@ -4,12 +4,13 @@ import jax
 import numpy as np
 import pytest
 import studies
+import xarray as xr
 from scipy import linalg
 from small import flags
 
 from experiments.generators import mixture_gan
 from experiments.rke import generator_scores
-from experiments.rke.generator_scores import PRINTED, REAL, SCORES, GeneratorScores
+from experiments.rke.generator_scores import REAL, SCORES, GeneratorScores
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +53,31 @@ def test_the_data_have_their_modes_and_a_collapsed_gan_has_one(finished, monkeyp
     assert (scores.sel(score="Recall") == 0).all()
 
 
-def test_correlations_are_over_generators_with_signs_and_ranges(finished):
-    ranks = generator_scores.correlations(finished.found).sel(data="CIFAR-10", bandwidth="std")
-    columns = dict(zip(SCORES, PRINTED["CIFAR-10"].T, strict=True))
-    places = [np.argsort(np.argsort(columns[name])) for name in ("IS", "RKE-MC")]
-    expected = np.corrcoef(places)[0, 1]  # No ties.
-    np.testing.assert_allclose(ranks.sel(score="IS"), expected)
-    assert (ranks.sel(score="FID") > 0.5).all()  # Lower is better.
-    ours = generator_scores.correlations(finished.found).sel(data="ring", bandwidth="count")
-    assert (ours.sel(end="low") < ours.sel(end="high")).any()
+def known(values):
+    """Scores of five generators and the data, `[repeats, 6]`: RKE-MC; IS alike, RRKE reversed."""
+    found = np.random.default_rng(0).normal(size=(*np.shape(values), len(SCORES)))
+    found[..., [SCORES.index("IS"), -1]] = np.array(values)[..., None]
+    found[..., SCORES.index("RRKE")] = -np.array(values)
+    names = [*"abcde", REAL]
+    labels = {"data": ["ring"], "bandwidth": ["count"], "repeat": range(len(values))}
+    labels |= {"generator": names, "score": list(SCORES)}
+    return xr.Dataset({"value": (tuple(labels), found[None, None])}, labels)
+
+
+def test_correlations_are_over_generators_and_data_with_exact_p():
+    ranks = generator_scores.correlations(known([range(6), range(6)]))
+    ranks = ranks.sel(data="ring", bandwidth="count")
+    told = ranks.sel(score=["IS", "RRKE"])  # Lower is better.
+    np.testing.assert_allclose(told.value, 1)
+    np.testing.assert_allclose(told.p, 2 / 720)
+    others = ranks.sel(score=["Precision", "Density"])
+    assert (others.ends.sel(end="low") <= others.value).all() and (others.p > 2 / 720).all()
+    five = generator_scores.correlations(known([range(6)]), left_out=REAL)
+    np.testing.assert_allclose(five.p.sel(score="IS"), 2 / 120)
+
+
+def test_one_of_five_places_exchanged_is_no_evidence():
+    scores = known([[0, 1, 2, 3, 4, 5]])
+    scores.value.loc[{"score": "IS"}] = [1, 0, 2, 3, 4, 5]
+    found = generator_scores.correlations(scores, left_out=REAL).sel(score="IS")
+    assert found.value.item() == pytest.approx(0.9) and found.p.item() == pytest.approx(1 / 12)

@@ -5,6 +5,7 @@ every study of the project in the same ways.
 """
 
 import ast
+import contextlib
 import dataclasses
 import json
 import math
@@ -22,6 +23,7 @@ from rich.table import Table
 from small import write_pairs
 from studies import changed
 
+import condvendi_jax as cv
 from condvendi_jax.base import files
 from condvendi_jax.cli import command
 from condvendi_jax.cli.flags import parse
@@ -38,6 +40,7 @@ from experiments.lab import (
     results,
     runner,
     scales,
+    sizes,
     store,
     style,
     tables,
@@ -48,6 +51,7 @@ class Toy(lab.Study):
     """What is the mean?"""
 
     name = "toy"
+    control = "Nothing is compared."
     needs = ("types",)
 
     kind: str = lab.flag("mean", "What is taken.", choices=("mean", "sum"))
@@ -324,6 +328,44 @@ def test_a_check_computes_again_and_names_what_differs(tmp_path, monkeypatch):
         grid, agrees = checking.check(changed(Typed, **attributes), tmp_path / name, count)
         cells = [column._cells[0] for column in grid.columns]
         assert (cells[1], *cells[4:6]) == expected and agrees is (cells[5] == "yes")
+
+    def growing(state, context, *, kind, power):
+        rke = cv.rke(state.outputs[: 10 * power], kernel=cv.Gaussian(1.0))
+        return xr.Dataset({"value": float(rke)})
+
+    with pytest.raises(ValueError, match="Typed scores different numbers of rows"):
+        checking.check(changed(Typed, compute=growing), tmp_path / "growing")
+
+
+def test_a_study_that_names_no_control_is_refused():
+    with pytest.raises(TypeError, match="Toy: set `control` to one sentence"):
+        changed(Toy, control=" ")
+
+
+@pytest.mark.parametrize(
+    ("rows", "grows", "message"),
+    [
+        (lambda power: [20], (), None),
+        (lambda power: [20, 22], (), None),
+        (lambda power: [10 * power], ("power",), None),
+        (lambda power: [10 * power], (), "from 10 in one cell to 20 in another"),
+        (lambda power: [10 * power], ("n",), "from 10 in one cell to 20 in another"),
+        (lambda power: [10, 20], ("n",), None),
+        (lambda power: [10, 20], ("power",), r"\(mean-1: 10 to 20\): hold the number, or name in"),
+        (lambda power: [20], ("k",), "grows: its results have no 'k'"),
+    ],
+)
+def test_where_samples_grow_has_to_be_said(tmp_path, own, rows, grows, message):
+    def compute(state, context, *, kind, power):
+        kernel = cv.Gaussian(1.0)
+        scores = [float(cv.rke(state.outputs[:n], kernel=kernel)) for n in rows(power)]
+        return xr.Dataset({"value": ("n", scores)}, {"n": range(len(scores))})
+
+    run = execute(
+        tmp_path, *own(), study=changed(Toy, compute=compute, grows=grows, tables=lambda run: ())
+    )
+    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
+        sizes.refuse_unsaid(run)
 
 
 def test_the_bar_moves_by_what_steps_were_expected_to_cost(tmp_path, own, monkeypatch):

@@ -1,6 +1,5 @@
 """Mixtures in the plane, their pairing, and the closed forms of Gaussian mixtures."""
 
-import dataclasses
 import itertools
 
 import jax
@@ -10,11 +9,9 @@ from gaussian_mixtures import GaussianMixture
 from oracles import gaussian_gram
 
 import condvendi_jax as cv
-from experiments.generators.mixtures2d import Geometry, columns, draw_pairs, match
+from experiments.generators.mixtures2d import columns, draw_pairs, match, mixture
 
 pytestmark = pytest.mark.slow
-
-GEOMETRY = Geometry(2.0, {1: 0.6, 2: 0.3, 4: 0.2}, {2: 0.4, 4: 0.2, 6: 0.1})
 
 
 def test_the_matching_is_the_least_of_all():
@@ -34,23 +31,16 @@ def test_centres_are_in_two_columns_and_a_single_one_between_them():
     np.testing.assert_array_equal(columns(1.5, 1), [[0, 0]])
 
 
-def test_spreads_of_other_mixtures_follow_a_power_in_between():
-    assert GEOMETRY.prompts(2).spread == pytest.approx(0.3)
-    assert GEOMETRY.outputs(6).spread == pytest.approx(0.1)
-    between = 0.3 * 1.5 ** (np.log(0.2 / 0.3) / np.log(2))
-    assert GEOMETRY.prompts(3).spread == pytest.approx(between)
-
-
 def test_pairs_keep_every_point_and_its_component():
-    key = jax.random.key(0)
-    pairs = draw_pairs(GEOMETRY.outputs(4), GEOMETRY.prompts(2), key, 800)
+    key, outputs, prompts = jax.random.key(0), mixture(4, 4.0, 0.2), mixture(2, 4.0, 0.3)
+    pairs = draw_pairs(outputs, prompts, key, 800)
     assert np.bincount(pairs.output_modes).tolist() == [200] * 4
     assert np.bincount(pairs.prompt_modes).tolist() == [400] * 2
-    noise = pairs.outputs - GEOMETRY.outputs(4).centres[pairs.output_modes]
+    noise = pairs.outputs - outputs.centres[pairs.output_modes]
     np.testing.assert_allclose(np.cov(noise.T), 0.04 * np.eye(2), atol=0.01)
-    further = dataclasses.replace(GEOMETRY, extent=4.0)
-    moved = draw_pairs(further.outputs(4), further.prompts(2), key, 800)
-    other = moved.outputs - further.outputs(4).centres[moved.output_modes]
+    further = mixture(4, 8.0, 0.2)
+    moved = draw_pairs(further, mixture(2, 8.0, 0.3), key, 800)
+    other = moved.outputs - further.centres[moved.output_modes]
     # The noise is the key's.
     np.testing.assert_allclose(np.sort(noise[:, 0]), np.sort(other[:, 0]), atol=1e-5)
 

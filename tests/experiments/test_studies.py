@@ -16,7 +16,7 @@ from studies import execute, small_run
 from condvendi_jax.cli import flags
 from experiments import THEMES, lab
 from experiments import __main__ as overview
-from experiments.lab import Setup, registry, runner, store
+from experiments.lab import Setup, registry, runner, sizes, store
 from experiments.lab.folders import state
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -31,7 +31,9 @@ RUN_HERE = ["hivemind", "many_processes", "scaling"]
 @pytest.mark.parametrize("name", RUN_HERE)
 def test_a_study_runs(name, tmp_path):
     study = registry.load(name)
-    assert not execute(study, tmp_path, *small_run(study, tmp_path)).missing
+    run = execute(study, tmp_path, *small_run(study, tmp_path))
+    sizes.refuse_unsaid(run)
+    assert not run.missing
 
 
 @pytest.mark.slow

@@ -6,18 +6,19 @@ import pytest
 import studies
 import xarray as xr
 from small import flags, widths, write
-from studies import execute
+from studies import changed, execute
 
 import condvendi_jax as cv
 from experiments.conditional_vendi import type_draws
-from experiments.conditional_vendi.type_ablation import TypeAblation
+from experiments.conditional_vendi.type_ablation import EACH, TypeAblation
 from experiments.conditional_vendi.type_draws import CLUSTERED, PROMPTINGS, SCORES
+from experiments.lab import sizes, store
 
 pytestmark = pytest.mark.slow
 
 
 TYPES, MODES, PER_MODE = 3, 2, 4
-WIDTHS = [*widths(0.5), *flags(scales=1, repeats=2)]
+WIDTHS = [*widths(0.5), *flags(scales=1, repeats=2, in_all="2,6,9")]
 
 
 def known():
@@ -41,8 +42,8 @@ finished = studies.finished(TypeAblation)
 
 def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
     assert finished.study.exchanged
-    draws = finished.found.value.sel(scale=1)
-    for score in SCORES:
+    draws = finished.found.value.sel(scale=1, design=EACH)
+    for score in SCORES[:-1]:
         # With one wording, prompts without the type are one: no score can tell them apart.
         for prompting in PROMPTINGS:
             grows = prompting == PROMPTINGS[0] or score in ("Vendi", "RKE")
@@ -75,25 +76,54 @@ def test_correlations_have_the_sign_of_each_draw():
 def test_a_draw_exchanges_prompts_within_types_only():
     types = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(3, size=60)]
     least = min(np.unique(types, return_counts=True)[1])
-    rows, prompts = type_draws.draw_rows(types, least, exchanged=True, seed=[1])
+    rows, prompts = type_draws.draw_rows(types, [least] * 3, exchanged=True, seed=[1])
     assert len(set(rows.tolist())) == len(set(prompts.tolist())) == 3 * least
     np.testing.assert_array_equal(types[rows], types[prompts])
     assert (rows != prompts).any() and len(np.unique(types[rows][:least])) == 1
-    np.testing.assert_array_equal(*type_draws.draw_rows(types, least, exchanged=False, seed=[1]))
-    draws = [type_draws.draw_rows(types, 1, exchanged=True, seed=[s])[0] for s in range(40)]
+    np.testing.assert_array_equal(
+        *type_draws.draw_rows(types, [least] * 3, exchanged=False, seed=[1])
+    )
+    draws = [type_draws.draw_rows(types, [1] * 3, exchanged=True, seed=[s])[0] for s in range(40)]
     assert len({tuple(types[rows]) for rows in draws}) == 6
 
 
-def test_several_clusterings_at_once_are_scored_as_one_by_one():
+def test_designs_hold_n_in_all_or_of_each_type(finished):
+    designs = finished.study.designs
+    assert list(designs) == [EACH, "6 in all"]  # 2 are fewer than types, and no type has 9.
+    assert [of.tolist() for of in designs[EACH]] == [[8], [8, 8], [8, 8, 8]]
+    assert [of.tolist() for of in designs["6 in all"]] == [[6], [3, 3], [2, 2, 2]]
+    named = finished.found.value.sel(scale=1, prompting=PROMPTINGS[1], score="Conditional-RKE")
+    assert (named.sel(design="6 in all", j=1) > 1).all() and (named <= MODES * 1.0001).all()
+    assert finished.found.value.sel(score=CLUSTERED[1], design="6 in all").isnull().all()
+
+
+def test_a_growing_sample_that_is_not_said_is_refused(finished):
+    unsaid = changed(TypeAblation, grows=())
+    with pytest.raises(ValueError, match=r"TypeAblation scores different .* \(0: 6 to 24\)"):
+        sizes.refuse_unsaid(store.read_run(finished.folder, unsaid))
+
+
+def test_scores_of_a_gram_matrix_are_the_librarys():
     generator = np.random.default_rng(0)
-    outputs, kernel = generator.normal(size=(40, 3)).astype(np.float32), cv.Gaussian(0.8)
-    labelings = [generator.integers(k, size=n) for k, n in ((1, 20), (3, 40), (7, 33))]
-    found = type_draws.cluster_scores(outputs, labelings, kernel)
-    for labels, scores in zip(labelings, found.T, strict=True):
-        for order, score in zip((1, 2), scores, strict=True):
-            rows = outputs[: len(labels)]
-            alone = cv.clusters.cluster_vendi(rows, labels, kernel=kernel, order=order)
-            assert score == pytest.approx(float(alone))
+    x, t = generator.normal(size=(2, 40, 3)).astype(np.float32)
+    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(1.5)}
+    grams = [
+        type_draws.gram_of(kernel, of) for kernel, of in zip(kernels.values(), (x, t), strict=True)
+    ]
+    labels = [generator.integers(k, size=40) for k in (3, 7)]
+    found = type_draws.scores_of(grams[0], [grams[1]] * 2, labels[0], [None, labels[1]])
+    pairs = cv.Pairs(x, t, prompt_ids=range(40), **kernels)
+    expected = []
+    for order in (1, 2):
+        whole = cv.decompose(pairs, order=order)
+        options = {"kernel": kernels["output_kernel"], "order": order}
+        by = [cv.clusters.cluster_vendi(x, of, **options) for of in labels]
+        expected += [whole.conditional, whole.vendi, *by]
+    expected.append(cv.decompose(pairs, order=2, unbiased=True).conditional)
+    np.testing.assert_allclose(found[1], expected, rtol=1e-4)
+    same = [0, 1, 4, 5, 8]
+    np.testing.assert_allclose(found[0, same], found[1, same])
+    np.testing.assert_allclose(found[0, [2, 6]], found[0, [1, 5]])  # One cluster without types.
 
 
 def test_k_means_gives_every_start_the_best_first():
@@ -118,7 +148,9 @@ def test_the_second_encoder_takes_its_own_prompts(tmp_path):
     more = [*second, *flags(prompts_by="second", repeats=1, scales=1, per_type=5)]
     run = execute(TypeAblation, tmp_path, *own, *more)
     # The encoders are exchanged: now it is the other prompts that leave the type open.
-    unspecified, specified = run.found.value.sel(score="Conditional-Vendi").values[0, 0, :, -1]
+    unspecified, specified = run.found.value.sel(score="Conditional-Vendi", design=EACH).values[
+        0, 0, -1
+    ]
     assert specified == pytest.approx(3 * unspecified, rel=1e-4)
     assert (run.folder.name, run.study.per_type) == ("type_ablation-second", 5)
 
@@ -129,7 +161,7 @@ def test_a_model_is_taken_alone(tmp_path):
     both["outputs"][24:] = np.repeat(both["outputs"][24 :: MODES * PER_MODE], 8, axis=0)
     own = [*write(tmp_path, **both, models=np.repeat(["model one", "model/two"], 24)), *WIDTHS]
     run = execute(TypeAblation, tmp_path, *own, "--model=model/two")
-    found = run.found.value.sel(scale=1, score="RKE")
+    found = run.found.value.sel(scale=1, score="RKE", design=EACH)
     np.testing.assert_allclose(found / found.j, 1, rtol=1e-4)
     assert (run.study.n, run.folder.name) == (24, "type_ablation-model_two")
     assert run.study.description.endswith("; the 24 of model/two")

@@ -1,0 +1,66 @@
+"""How many rows reach the scores of each cell: a study whose axis changes it has to say so."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from condvendi_jax.data import pairs
+
+if TYPE_CHECKING:
+    from experiments.lab.cells import Run
+
+_seen: set[int] = set()
+_ALIKE = 1.1  # Numbers of rows of one ratio or less are taken as equal.
+
+
+def note(sizes: Iterable[int]) -> None:
+    """Adds numbers of rows that are scored and that no `Pairs` has: of the first rows of some."""
+    _seen.update(sizes)
+
+
+@contextlib.contextmanager
+def seen() -> Iterator[set[int]]:
+    """The set that collects the number of rows of all `Pairs` that are made in this context."""
+    make = pairs._make
+
+    def noting(*args: Any, **kwargs: Any) -> dict[str, pairs.Pairs]:
+        made = make(*args, **kwargs)
+        note(of.n for of in made.values())
+        return made
+
+    _seen.clear()
+    pairs._make = noting
+    try:
+        yield _seen
+    finally:
+        pairs._make = make
+
+
+def refuse_unsaid(run: Run) -> None:
+    """Raises ValueError where numbers of rows behind values differ and `grows` does not say so.
+
+    The numbers may differ by a tenth, from one cell to another along the axes that `grows` names,
+    and within a cell where `grows` names what is no axis of the cells.
+    """
+    kind, grows = type(run.study).__name__, set(run.study.grows)
+    if absent := grows - {*run.found.dims, *run.found.data_vars}:
+        raise ValueError(f"{kind}.grows: its results have no {sorted(absent)[0]!r}.")
+    groups: dict[Any, list[list[int]]] = {}
+    for cell, origin in run.provenance.items():
+        if not (ends := origin.get("sizes")):
+            continue
+        if not grows - set(cell.values) and ends[1] > _ALIKE * ends[0]:
+            _refuse(kind, f"{cell}: {ends[0]} to {ends[1]}")
+        place = tuple(str(value) for name, value in cell.axes if name in grows)
+        groups.setdefault(place, []).append(ends)
+    for group in groups.values():
+        for ends in zip(*group, strict=True):  # The smallest numbers of all cells; the largest.
+            if max(ends) > _ALIKE * min(ends):
+                _refuse(kind, f"from {min(ends)} in one cell to {max(ends)} in another")
+
+
+def _refuse(kind: str, sizes: str) -> None:
+    wanted = "hold the number, or name in `grows` along which axis it changes"
+    raise ValueError(f"{kind} scores different numbers of rows ({sizes}): {wanted}.")
