@@ -117,9 +117,19 @@ def load_human() -> PairedEmbeddings:
     return dataclasses.replace(pairs, further={**pairs.further, **rows})
 
 
+def load_t2i_second() -> PairedEmbeddings:
+    """The pictures of t2i by their second encoder."""
+    pairs = read_set(FOLDER / "t2i.npz")
+    words = pairs.description.replace("Lite0", "Lite2")
+    return dataclasses.replace(
+        pairs, name="t2i_second", outputs=pairs.further["second"], description=words, further={}
+    )
+
+
 def _sets() -> dict[str, DataSet]:
     """The sets of sets.toml, in its order; those that have no loader below are files."""
     loaders = {"emoji": load_emoji, "mixture": load_mixture, "human": load_human}
+    loaders["t2i_second"] = load_t2i_second
     entries = tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8"))
     return {
         name: DataSet(
