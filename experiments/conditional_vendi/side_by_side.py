@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, models, style, tables
 
-_FEWEST, _MOST = 3, 200  # Prompts of a comparison.
+_FEWEST, _MOST = 3, 300  # Prompts of a comparison.
 ALL, OUTPUTS = "all", "outputs"  # The only source where none is named; the embeddings as given.
 TOGETHER, PAIRS = "together", "pairs"
 _NAMES = {OUTPUTS: "whole", "means": "mean frame", "stills": "one frame", "truncated": "cut"}
@@ -93,8 +94,17 @@ class SideBySide(lab.Study):
     needs = ("models",)
     takes = ("prompt", "source", "words")
     further = ("means", "stills", "truncated")
-    runs = ((), ("--data=video",), ("--data=language",))
-    drawings = ("side_by_side", "side_by_side_video_FETV", "side_by_side_language")
+    control: ClassVar[str] = (
+        "Models are compared on the prompts that they share, equally often each."
+    )
+    runs = ((), *((f"--data={data}",) for data in ("video", "language", "t2i", "t2i_second")))
+    drawings = (
+        "side_by_side",
+        "side_by_side_video_FETV",
+        "side_by_side_language",
+        "side_by_side_t2i",
+        "side_by_side_t2i_second",
+    )
 
     bandwidths: lab.Scales = lab.Scales()
     least_prompts: int = lab.flag(
@@ -209,11 +219,13 @@ class SideBySide(lab.Study):
         short = {"score": ["CV", "IV", "V", "CR", "IR", "R", "uCR", "uIR", "uR"]}
         together = (run.found.sel(comparison=TOGETHER) for run in runs)
         every = (runs[0].found.sel(comparison=PAIRS), *together)
-        couples, pictures, answers, clips = (of.assign_coords(short).squeeze() for of in every)
+        short = (of.assign_coords(short).squeeze() for of in every)
+        couples, pictures, answers, t2i, second, clips = short
         plain = [n for n in answers.model.values.tolist() if f"{n}_concise" in answers.model]
         two = [{"model": f"{n}_verbose", "other": f"{n}_concise"} for n in plain]
         known = {"verbose": xr.concat([answers.sel(pair, drop=True) for pair in two], "pair")}
         known |= {"couples": couples, "pictures": pictures, "clips": clips.sel(source="FETV")}
+        known |= {"t2i": t2i, "second": second}
         return known | {"answers": answers, "tables": tables, "told_apart": told_apart}
 
     @classmethod

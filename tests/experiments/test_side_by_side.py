@@ -109,7 +109,7 @@ def test_samples_are_chosen_for_the_most_rows_and_then_prompts():
     assert match(names, table) == Design(("a", "b"), 3, 3)
     # 6 rows of 3 prompts x 2, or 4 of 1 x 4.
     assert match(names, np.array([[2, 2, 4]] * 2)) == Design(("a", "b"), 3, 2)
-    assert match(names, np.full((2, 300), 2)) == Design(("a", "b"), 200, 2)
+    assert match(names, np.full((2, 400), 2)) == Design(("a", "b"), 300, 2)
 
 
 def test_models_of_few_prompts_are_left_out_first():
