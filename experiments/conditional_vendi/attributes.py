@@ -129,12 +129,12 @@ class Attributes(lab.Study):
         drawn = figures.facets(
             found[["value", "ends"]], x="category", hue="encoder", kind="points", error="ends",
             names=_NAMES, size=(7, 3), x_label="",
-            y_label=f"of {len(run.study.models)} pictures differ",
+            y_label=f"different pictures, of {len(run.study.models)}",
         )  # fmt: skip
         apart = agreement(run.found).sel(scale=shown, of="both").item()
         ends = f"{found.value.min():.1f} to {found.value.max():.1f} pictures differ"
         pairs = f"{apart:g} of {found.category.size * (found.category.size - 1) // 2} pairs"
-        style.headline(drawn, f"{ends}; both encoders part {pairs} of categories")
+        style.headline(drawn, f"{ends}; both encoders tell apart {pairs} of categories")
         return {cls.name: figures.caption(drawn, run, bars="95%, by prompts", scale=shown)}
 
 

@@ -135,7 +135,8 @@ class Bandwidth(lab.Study):
         means = found.value.sel(order="Vendi").mean("model")
         mean = {"mean": lambda sweep, score=SCORES[0]: means.sel(sweep=sweep, score=score)}
         every = {"t2i": counts(t2i), "second": counts(second), "counts": counts(found)}
-        return every | {"ranking": ranking(found), "pictures": ranking(t2i), **mean}
+        first = t2i.value.sel(sweep="prompts", order="Vendi", score="Conditional")
+        return every | {"taus": taus(first, 1.0), "pictures": ranking(t2i), **mean}
 
 
 def ranking(found: xr.Dataset) -> Table:

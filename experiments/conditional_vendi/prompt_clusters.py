@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
@@ -18,7 +19,7 @@ from experiments.lab import figures, style, tables
 _POINTS, _COARSEST = 6, 40
 _SHARE = 0.5
 ALL = "all outputs"
-_FURTHER = ("captions", "gallery", "t2i", "t2i_second")
+_FURTHER = ("captions", "t2i", "t2i_second")
 # The panels of CV fig 4, and all scores in the order of decompositions of orders 1 and 2.
 PANELS = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
 SCORES = ("Vendi", *PANELS[:2], "RKE", *PANELS[2:])
@@ -129,7 +130,9 @@ class PromptClusters(lab.Study):
         ends = [of.mean("model").sel(scale=1) for of in ends]
         ends = xr.concat(ends, xr.DataArray(names, dims="data", name="data"))
         table = tables.table(ends, rows=("data", "k"), columns="score", digits=3)
-        return facts | {"steps": facts["emoji"].value.diff("k"), "ends": table}
+        orders = facts["t2i"].value.sel(scale=1, score=list(PANELS[:2])).isel(k=-1)
+        tau, _ = stats.kendalltau(*orders.transpose("score", "model"))
+        return facts | {"tau": tau, "ends": table}
 
     @classmethod
     def figures(cls, runs):

@@ -37,10 +37,10 @@ class PromptModes(lab.Study):
     control: ClassVar[str] = (
         "All modes weight the same outputs; but a mode that more prompts carry counts more outputs."
     )
-    runs = ((), *((f"--data={of}",) for of in ("captions", "gallery", "t2i", "t2i_second")))
+    runs = ((), *((f"--data={data}",) for data in ("captions", "t2i", "t2i_second")))
     drawings = tuple(
         f"prompt_modes{data}{part}"
-        for data in ("", "_captions", "_gallery", "_t2i", "_t2i_second")
+        for data in ("", "_captions", "_t2i", "_t2i_second")
         for part in ("", "_bandwidths")
     )
 
@@ -116,10 +116,10 @@ class PromptModes(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        emoji, captions, gallery, t2i, second = (told(run.found) for run in runs)
+        emoji, captions, t2i, second = (told(run.found) for run in runs)
         look = {"rows": ("mode",), "columns": "score", "error": "error", "digits": 3}
         scores = tables.table(emoji.sel(scale=1), **look)
-        facts = {"emoji": emoji, "captions": captions, "gallery": gallery, "scores": scores}
+        facts = {"emoji": emoji, "captions": captions, "scores": scores}
         return facts | {"t2i": t2i, "second": second}
 
     @classmethod

@@ -219,13 +219,15 @@ class SideBySide(lab.Study):
         short = {"score": ["CV", "IV", "V", "CR", "IR", "R", "uCR", "uIR", "uR"]}
         together = (run.found.sel(comparison=TOGETHER) for run in runs)
         every = (runs[0].found.sel(comparison=PAIRS), *together)
-        short = (of.assign_coords(short).squeeze() for of in every)
-        couples, pictures, answers, t2i, second, clips = short
+        every = (of.assign_coords(short).squeeze() for of in every)
+        couples, pictures, answers, t2i, second, clips = every
         plain = [n for n in answers.model.values.tolist() if f"{n}_concise" in answers.model]
         two = [{"model": f"{n}_verbose", "other": f"{n}_concise"} for n in plain]
         known = {"verbose": xr.concat([answers.sel(pair, drop=True) for pair in two], "pair")}
         known |= {"couples": couples, "pictures": pictures, "clips": clips.sel(source="FETV")}
-        known |= {"t2i": t2i, "second": second}
+        alike = second.p_value.where(t2i.difference * second.difference > 0, 1)
+        both = told_apart(t2i.assign(p_value=np.maximum(t2i.p_value, alike))).value
+        known |= {"t2i": t2i, "second": second, "both": both}
         return known | {"answers": answers, "tables": tables, "told_apart": told_apart}
 
     @classmethod
@@ -248,15 +250,17 @@ class SideBySide(lab.Study):
 
 
 def _models(found: xr.Dataset, scale: float) -> Figure:
-    """A point a model and embedding, the shortest outputs first; a panel a score."""
+    """A point a model and embedding, by length or else by score; a panel a score."""
     told = told_apart(found).value.sel(scale=scale)
     found = found.sel(scale=scale).isel(score=_SHOWN)
-    found = found.isel(model=np.argsort(found.words.values[0], kind="stable"))
+    order = found.words[0] if found.words.notnull().all() else found.value[0, 0]
+    found = found.isel(model=np.argsort(order.values, kind="stable"))
     few, pairs = found.model.size <= 10, found.model.size * (found.model.size - 1) // 2
 
     def title(_: None, score: str) -> str:
-        apart = (f"{n:g} {_NAMES[e]}" for e, n in told.sel(score=score).to_series().items())
-        return f"{score}:\n{', '.join(apart)}"
+        apart = told.sel(score=score).to_series()
+        names = (f"{n:g} {_NAMES[e]}" if len(apart) > 1 else f"{n:g}" for e, n in apart.items())
+        return f"{score}:\n{', '.join(names)} of {pairs} told apart"
 
     letters = found.letters.where((found.embedding == OUTPUTS) & few, "")
     interval = stats.t.ppf(0.975, found.groups.max() - 1) * found.error
@@ -268,4 +272,4 @@ def _models(found: xr.Dataset, scale: float) -> Figure:
         x_label="" if few else "shortest outputs first",
     )  # fmt: skip
     most = told.sel(score=found.score).max()
-    return style.headline(drawn, f"At most {most:g} of {pairs} pairs of models are told apart")
+    return style.headline(drawn, f"Up to {most:g} of {pairs} pairs of models are told apart")
