@@ -63,7 +63,8 @@ class Lite2Encoder:
 
     def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
         """Embed RGB pictures, uint8 `[n, 260, 260, 3]`, as float32 `[n, 1280]`, not normalised."""
-        batches = (np.stack(items[start : start + BATCH]) for start in range(0, len(items), BATCH))
+        starts = range(0, len(items), BATCH)
+        batches = (np.stack(list(items[start : start + BATCH])) for start in starts)
         return np.concatenate([np.asarray(features(self.parameters, batch)) for batch in batches])
 
 

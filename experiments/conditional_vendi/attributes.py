@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from typing import ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from scipy import stats
@@ -86,8 +87,8 @@ class Attributes(lab.Study):
         across = [similar[np.ix_(of, of)][~np.eye(len(of), dtype=bool)].mean() for of in rows]
         equal = [generator.permutation(part)[: self.equal].mean() for part in parts]
         two, apart = list(itertools.combinations(range(len(parts)), 2)), np.zeros([len(parts)] * 2)
-        tests = [stats.ttest_ind(parts[i], parts[j], equal_var=False).pvalue for i, j in two]
-        for (i, j), p in zip(two, cv.inference.holm(tests), strict=True):
+        tests = [stats.ttest_ind(parts[i], parts[j], equal_var=False) for i, j in two]
+        for (i, j), p in zip(two, cv.inference.holm(np.array(tests)[:, 1].tolist()), strict=True):
             apart[i, j] = (p <= models.LEVEL) * np.sign(logs[i] - logs[j])
         (named, e), (unnamed, f) = (log_number(inside[np.isin(kinds, o)]) for o in (NAMED, UNNAMED))
         ratio, error = named - unnamed, stats.norm.ppf(0.975) * np.hypot(e, f)
@@ -146,7 +147,7 @@ def similarities(outputs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:
       kernel: of the outputs.
     """
     p, k, _ = outputs.shape
-    flat = outputs.reshape(p * k, -1)
+    flat = jnp.asarray(outputs.reshape(p * k, -1))
     kernel = kernel.suited_to(flat)
     points = kernel.prepare(flat)
     squares = np.asarray(kernel.cross(points, points), np.float64).reshape(p, k, p, k) ** 2
@@ -162,10 +163,10 @@ def log_number(similar: np.ndarray) -> tuple[float, float]:
 
 def agreement(found: xr.Dataset) -> xr.DataArray:
     """How many pairs of categories differ alike in both encoders, and in any; the ranks' tau."""
-    pair, ends = ("category", "than"), (found.value.isel(encoder=at) for at in (0, -1))
+    pair, ends = ("category", "than"), (found.value.isel(encoder=at, drop=True) for at in (0, -1))
     both = (abs(found.apart.sum("encoder")) == found.encoder.size).sum(pair)
     any_of = (found.apart != 0).any("encoder").sum(pair)
     look = {"input_core_dims": [["category"]] * 2, "vectorize": True}
     tau = xr.apply_ufunc(lambda x, y: stats.kendalltau(x, y)[0], *ends, **look)
-    names = xr.DataArray(["both", "any", "tau"], dims="of", name="of")
-    return xr.concat([both, any_of, tau], names, coords="minimal", compat="override")
+    parts = {"both": both, "any": any_of, "tau": tau}
+    return xr.Dataset(parts).to_array("of")

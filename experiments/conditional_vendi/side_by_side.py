@@ -98,13 +98,8 @@ class SideBySide(lab.Study):
         "Models are compared on the prompts that they share, equally often each."
     )
     runs = ((), *((f"--data={data}",) for data in ("video", "language", "t2i", "t2i_second")))
-    drawings = (
-        "side_by_side",
-        "side_by_side_video_FETV",
-        "side_by_side_language",
-        "side_by_side_t2i",
-        "side_by_side_t2i_second",
-    )
+    _parts = ("", "_video_FETV", "_language", "_t2i", "_t2i_second")
+    drawings = tuple(map("side_by_side{}".format, _parts))
 
     bandwidths: lab.Scales = lab.Scales()
     least_prompts: int = lab.flag(
