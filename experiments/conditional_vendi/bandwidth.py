@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -32,7 +33,13 @@ class Bandwidth(lab.Study):
     control = "All models answer the same prompts, once each."
     version = 3
     needs = ("models",)
-    drawings = tuple(f"bandwidth_{s}{part}" for s in SWEEPS for part in ("", "_information"))
+    control: ClassVar[str] = "All models answer the same prompts equally often, at every bandwidth."
+    runs = ((), ("--data=t2i",), ("--data=t2i_second",))
+    drawings = tuple(
+        f"bandwidth_{sweep}{part}"
+        for sweep in (*SWEEPS, "t2i_prompts", "t2i_second_prompts")
+        for part in ("", "_information")
+    )
 
     bandwidths: lab.Scales = lab.Scales()
     reach: tuple[float, ...] = lab.flag(
@@ -110,17 +117,27 @@ class Bandwidth(lab.Study):
     def figures(cls, runs):
         parts, drawn = dict(zip(SCORES, ("", "_information"), strict=True)), {}
         for run, sweep, score in itertools.product(runs, SWEEPS, SCORES):
-            drawn[f"{run.folder.name}_{sweep}{parts[score]}"] = _sweep(run, sweep, score)
+            if run.data and sweep != SWEEPS[0]:
+                continue  # The papers sweep the prompts' bandwidth.
+            drawn[f"{run.folder.name}_{sweep}{parts[score]}".replace("-", "_")] = _sweep(
+                run, sweep, score
+            )
         return drawn
 
     @classmethod
     def facts(cls, runs):
-        found = runs[-1].found
-        places = itertools.product(SWEEPS, ORDERS, SCORES)
-        counts = [pairs_by_order(found.sign.sel(sweep=s, order=o, score=c)) for s, o, c in places]
+        found, t2i, second = (run.found for run in runs)
+        places = list(itertools.product(SWEEPS, ORDERS, SCORES))
+
+        def counts(of):
+            signs = (of.sign.sel(sweep=s, order=o, score=c) for s, o, c in places)
+            return np.array([pairs_by_order(sign) for sign in signs])
+
         means = found.value.sel(order="Vendi").mean("model")
         mean = {"mean": lambda sweep, score=SCORES[0]: means.sel(sweep=sweep, score=score)}
-        return {"ranking": ranking(found), "counts": np.array(counts), **mean}
+        every = {"t2i": counts(t2i), "second": counts(second), "counts": counts(found)}
+        first = t2i.value.sel(sweep="prompts", order="Vendi", score="Conditional")
+        return every | {"taus": taus(first, 1.0), "pictures": ranking(t2i), **mean}
 
 
 def ranking(found: xr.Dataset) -> Table:

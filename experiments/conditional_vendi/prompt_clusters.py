@@ -1,11 +1,13 @@
 """Prompts in ever finer clusters, answered by their centres: CV figures 4 and 23."""
 
 import itertools
+from typing import ClassVar
 
 import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
@@ -17,6 +19,7 @@ from experiments.lab import figures, style, tables
 _POINTS, _COARSEST = 6, 40
 _SHARE = 0.5
 ALL = "all outputs"
+_FURTHER = ("captions", "t2i", "t2i_second")
 # The panels of CV fig 4, and all scores in the order of decompositions of orders 1 and 2.
 PANELS = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
 SCORES = ("Vendi", *PANELS[:2], "RKE", *PANELS[2:])
@@ -29,8 +32,12 @@ class PromptClusters(lab.Study):
     control = "The pairs and their number stay; k only changes who shares an output."
     packages = {"clusters": "scikit-learn"}
     takes = ("models",)
-    runs = ((), ("--data=captions",), ("--data=gallery",))
-    drawings = ("prompt_clusters", "prompt_clusters_captions", "prompt_clusters_gallery")
+    control: ClassVar[str] = (
+        "All k have the same prompts; but more clusters are more different outputs, which alone "
+        "raises scores."
+    )
+    runs = ((), *((f"--data={data}",) for data in _FURTHER))
+    drawings = ("prompt_clusters", *(f"prompt_clusters_{data}" for data in _FURTHER))
 
     bandwidths: lab.Scales = lab.Scales()
     counts: tuple[int, ...] | None = lab.flag(
@@ -118,13 +125,15 @@ class PromptClusters(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        names = ["emoji", "captions", "gallery"]
+        names = ["emoji", *_FURTHER]
         facts = dict(zip(names, map(_over_starts, runs), strict=True))
         ends = [of.isel(k=[0, -1]).assign_coords(k=["fewest", "all"]) for of in facts.values()]
         ends = [of.mean("model").sel(scale=1) for of in ends]
         ends = xr.concat(ends, xr.DataArray(names, dims="data", name="data"))
         table = tables.table(ends, rows=("data", "k"), columns="score", digits=3)
-        return facts | {"steps": facts["emoji"].value.diff("k"), "ends": table}
+        orders = facts["t2i"].value.sel(scale=1, score=list(PANELS[:2])).isel(k=-1)
+        tau, _ = stats.kendalltau(*orders.transpose("score", "model"))
+        return facts | {"tau": tau, "ends": table}
 
     @classmethod
     def figures(cls, runs):
@@ -148,30 +157,23 @@ def _over_starts(run: lab.Run) -> xr.Dataset:
     return tables.spreads(run.found.value.sel(score=list(PANELS)), "repeat")
 
 
-def growth(values: xr.DataArray) -> xr.Dataset:
-    """Scores over those of the fewest clusters: `value`, and `ends` over the models."""
-    times = values / values.isel(k=0)
-    ends = xr.concat([times.min("model"), times.max("model")], "end")
-    return xr.Dataset({"value": times.mean("model"), "ends": ends})
+def over_models(values: xr.DataArray) -> xr.Dataset:
+    """Means of the scores over models as `value`, and `ends`, the least and the largest."""
+    ends = xr.concat([values.min("model"), values.max("model")], "end")
+    return xr.Dataset({"value": values.mean("model"), "ends": ends})
 
 
 def _figure(run: lab.Run) -> Figure:
-    """How each score grows with k: a line for each multiple of the bandwidths."""
-    study, found = run.study, growth(_over_starts(run).value)
-
-    def title(_, score):
-        last = found.value.sel(score=score).isel(k=-1)
-        return f"{score}: x " + ", ".join(f"{v:.3g}" for v in last)
-
+    """Each score against k: a line for each multiple of the bandwidths."""
+    study, found = run.study, over_models(_over_starts(run).value)
     drawn = figures.facets(
-        found, x="k", hue="scale", column="score", error="ends", title=title, log_y=True,
+        found, x="k", hue="scale", column="score", error="ends", log_y=True,
         names={scale: f"x {scale:g}" for scale in found.scale.values},
         across=2, size=(3.45, 2.2), sharey=True, x_label="clusters of prompts, k",
-        y_label=f"score / score at k = {study.counts[0]}",
         each=lambda panel, _: style.log_counts(panel, study.counts),
     )  # fmt: skip
-    last = found.value.isel(k=-1).to_series()
-    falls = dict.fromkeys(score for _, score in last[last < 1].index)
+    last = (found.value.isel(k=-1) - found.value.isel(k=0)).to_series()
+    falls = dict.fromkeys(score for _, score in last[last < 0].index)
     but = f", but {' and '.join(falls)} falls at some bandwidths" if falls else ""
     style.headline(drawn, f"Scores rise from k = {study.counts[0]} to {study.counts[-1]}{but}")
     n = f"{study.prompts} prompts, outputs of medoids; {study.repeats} starts"

@@ -3,6 +3,8 @@
 An eigendirection v of the prompts' Gram weights the outputs: their Gram becomes K_X o v v^T.
 """
 
+from typing import ClassVar
+
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -34,10 +36,13 @@ class PromptModes(lab.Study):
     control = "Modes carry different numbers of pairs, and Vendi grows with them."
     grows = ("mode",)
     version = 3
-    runs = ((), ("--data=captions",), ("--data=gallery",))
+    control: ClassVar[str] = (
+        "All modes weight the same outputs; but a mode that more prompts carry counts more outputs."
+    )
+    runs = ((), *((f"--data={data}",) for data in ("captions", "t2i", "t2i_second")))
     drawings = tuple(
         f"prompt_modes{data}{part}"
-        for data in ("", "_captions", "_gallery")
+        for data in ("", "_captions", "_t2i", "_t2i_second")
         for part in ("", "_bandwidths")
     )
 
@@ -56,7 +61,9 @@ class PromptModes(lab.Study):
             raise ValueError(f"--modes: expected at most the {kinds} prompts, got {self.modes}.")
         texts, numbers = (chosen.labels.get(role) for role in ("prompt_texts", "prompt"))
         if texts is None:
-            texts = np.array([f"prompt {n}" for n in (kind if numbers is None else numbers)])
+            kinds_of = chosen.labels.get("types", np.full(len(chosen), "prompt"))
+            numbered = zip(kinds_of, kind if numbers is None else numbers, strict=True)
+            texts = np.array([f"{word} {n}" for word, n in numbered])
         return self.ready(
             pairs,
             state=chosen,
@@ -111,10 +118,11 @@ class PromptModes(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        emoji, captions, gallery = (told(run.found) for run in runs)
+        emoji, captions, t2i, second = (told(run.found) for run in runs)
         look = {"rows": ("mode",), "columns": "score", "error": "error", "digits": 3}
         scores = tables.table(emoji.sel(scale=1), **look)
-        return {"emoji": emoji, "captions": captions, "gallery": gallery, "scores": scores}
+        facts = {"emoji": emoji, "captions": captions, "scores": scores}
+        return facts | {"t2i": t2i, "second": second}
 
     @classmethod
     def figures(cls, runs):

@@ -117,7 +117,17 @@ def load_human() -> PairedEmbeddings:
     return dataclasses.replace(pairs, further={**pairs.further, **rows})
 
 
+def load_t2i_second() -> PairedEmbeddings:
+    """The pictures of t2i by their second encoder."""
+    pairs = read_set(FOLDER / "t2i.npz")
+    words = pairs.description.replace("Lite0", "Lite2")
+    return dataclasses.replace(
+        pairs, name="t2i_second", outputs=pairs.further["second"], description=words, further={}
+    )
+
+
 _LOADERS = {"emoji": load_emoji, "mixture": load_mixture, "human": load_human}
+_LOADERS["t2i_second"] = load_t2i_second
 # Those of sets.toml, in its order; where there is no loader above they are files.
 SETS = {
     name: DataSet(

@@ -56,7 +56,9 @@ def compare(
     compared = cv.compare(outputs, prompts, groups=groups, seed=seed, progress=say, **options)
     by, models = compared.first.orders[0].errors_by, list(outputs)
     assert by is not None  # There are always errors.
-    rankings = sorted(compared.rankings, key=lambda r: (r.order, _PLACES.index(r.score)))
+    # Where prompts were asked once, there is one more ranking, by near prompts.
+    rankings = [ranking for ranking in compared.rankings if ranking.score in _PLACES]
+    rankings.sort(key=lambda r: (r.order, _PLACES.index(r.score)))
     names = [ranking.name for ranking in rankings]
     of_one = {"score": names, "model": models}
     found = xr.Dataset(

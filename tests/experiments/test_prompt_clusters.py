@@ -76,8 +76,8 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
         np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
-def test_growth_is_a_geometric_mean_with_its_range_over_models():
+def test_models_are_shown_by_their_mean_and_range():
     values = xr.DataArray([[1.0, 2, 3], [2, 2, 1]], {"model": [0, 1], "k": [2, 4, 8]})
-    found = prompt_clusters.growth(values)
-    np.testing.assert_allclose(found.value, [1, 1.5, 1.75])
-    np.testing.assert_allclose(found.ends, [[1, 1, 0.5], [1, 2, 3]])
+    found = prompt_clusters.over_models(values)
+    np.testing.assert_allclose(found.value, [1.5, 2, 2])
+    np.testing.assert_allclose(found.ends, [[1, 2, 1], [2, 2, 3]])

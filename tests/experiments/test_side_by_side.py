@@ -109,7 +109,7 @@ def test_samples_are_chosen_for_the_most_rows_and_then_prompts():
     assert match(names, table) == Design(("a", "b"), 3, 3)
     # 6 rows of 3 prompts x 2, or 4 of 1 x 4.
     assert match(names, np.array([[2, 2, 4]] * 2)) == Design(("a", "b"), 3, 2)
-    assert match(names, np.full((2, 300), 2)) == Design(("a", "b"), 200, 2)
+    assert match(names, np.full((2, 400), 2)) == Design(("a", "b"), 300, 2)
 
 
 def test_models_of_few_prompts_are_left_out_first():
@@ -194,3 +194,16 @@ def test_samples_of_each_prompt_are_fewer():
     found = side_by_side.by_samples(outputs, far, lab.Bandwidths(1.0, 1.0, 1.0, "given"))
     np.testing.assert_allclose(found[:, 3], [1, (1 + 2 + 2) / 3, 9 / 5], rtol=1e-3)
     np.testing.assert_allclose(found[2, 0], 3 / 2 ** (2 / 3), rtol=1e-3)
+
+
+def test_models_whose_prompts_were_asked_once_are_compared():
+    """The library ranks them by near prompts as well, which is none of the study's scores."""
+    generator = np.random.default_rng(0)
+    prompts = generator.normal(size=(40, 2)).astype(np.float32)
+    outputs = {
+        name: prompts + generator.normal(0, s, (40, 2)) for name, s in (("a", 0.1), ("b", 1))
+    }
+    outputs = {name: values.astype(np.float32) for name, values in outputs.items()}
+    scale = lab.Bandwidths(1.0, 1.0, 1.0, "given")
+    found = models.compare(outputs, prompts, scale, groups=8)
+    assert found.sizes["score"] == 6 and np.isfinite(found.difference).all()

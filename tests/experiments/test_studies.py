@@ -155,7 +155,7 @@ def test_studies_run_and_are_drawn_by_name(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["run"], "which study?"),
-        (["run", "nothing"], "unknown study 'nothing'; the studies are bandwidth,"),
+        (["run", "nothing"], "unknown study 'nothing'; the studies are attributes,"),
         (["paint"], "expected one of list, run, check, draw, pages"),
         (["draw", "all", "--results=nowhere"], "nowhere: there are no results to draw"),
         (["draw", "all", "--result=nowhere"], "unknown flag --result; did you mean --results?"),

