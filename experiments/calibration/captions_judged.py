@@ -92,15 +92,17 @@ class CaptionsJudged(lab.Study):
 
     def prepare(self, load, seed):
         """Leave the judged photographs out of the references; choose the bandwidths on the rest."""
-        judged, fit, chosen = load(), _set(self.references), _set(self.pairs)
-        fit = fit.rows(~np.isin(fit.labels["photograph"], judged.labels["photograph"]))
+        pairs = load()
+        once, labels, description = Judged.of_pairs(pairs), pairs.labels, pairs.description
+        del pairs  # Half a gigabyte.
+        fit, chosen = _set(self.references), _set(self.pairs)
+        fit = fit.rows(~np.isin(fit.labels["photograph"], labels["photograph"]))
         fit = PairedEmbeddings(fit.name, fit.prompts, fit.outputs, fit.description)
-        once, labels = Judged.of_pairs(judged), judged.labels
         arrays = once._asdict() | labels | {"references": fit.outputs, "shown": fit.prompts}
         return self.ready(
             state=(once, labels, fit, chosen.labels),
             arrays=arrays | {f"pair {role}": of for role, of in chosen.labels.items()},
-            description=judged.description,
+            description=description,
             bandwidths=self.bandwidths.resolve(fit, seed),
             fitted=len(fit),
         )
@@ -253,11 +255,11 @@ def gaussian_scores(
     Both rest on the ridge regression of captions `said` on photographs `shown`, all centred. MID is
     log p(caption | photograph) / p(caption), as `cv.baselines.pointwise_mutual_information`.
     """
-    t, x = (rows.astype(np.float64) for rows in (shown, said))
-    t_mean, x_mean = t.mean(axis=0), x.mean(axis=0)
-    t, x = t - t_mean, x - x_mean
-    between = t.T @ x / len(t)
-    linear = np.linalg.solve(t.T @ t / len(t) + ridge * np.eye(t.shape[1]), between)
+    t_mean, x_mean = shown.mean(axis=0, dtype=np.float64), said.mean(axis=0, dtype=np.float64)
+    t, x = (shown - t_mean).astype(np.float32), (said - x_mean).astype(np.float32)
+    spread = (t.T @ t / len(t) + ridge * np.eye(t.shape[1])).astype(np.float64)
+    between = (t.T @ x / len(t)).astype(np.float64)
+    linear = linalg.solve(spread, between, assume_a="pos")
     alone = x.T @ x / len(x) + ridge * np.eye(x.shape[1])
     given = alone - between.T @ linear
     mapped, captions = (judged.photographs - t_mean) @ linear, judged.captions - x_mean

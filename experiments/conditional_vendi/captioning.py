@@ -89,7 +89,9 @@ def answers(
 
 
 SCORES = ("vendi", "conditional", "information")
+_DRAWN = 0.5, 200  # The ends of intervals in a figure: unbiased ones may reach to infinity.
 _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
+CAPTIONED = "BLIP nucleus"  # Whose lead over the others the page says.
 CAPTIONERS = ("BLIP-2", "GIT", "GPT4o-mini")  # Of which CV figure 20 prints these.
 PRINTED = {
     "Conditional-Vendi": ("4.09", "10.9", "13.10"),
@@ -193,12 +195,13 @@ class Captioning(lab.Study):
         named = by_name(side)
         for name, of_paper in PRINTED.items():
             ours = named.sel(row=name)
-            both = zip(ours.value.values, ours.error.values, strict=True)
+            both = zip(ours.value.values.tolist(), ours.error.values.tolist(), strict=True)
             printed.append([name, *of_paper, *(tables.number(*of, digits=3) for of in both)])
         table = functools.partial(tables.table, columns="captioner")
         sampled = tables.intervals(whole.unbiased.sel(score=list(SCORES[1:])))
         known = {"all": found, "whole": whole, "said": said, "printed": printed, "table": table}
-        known |= {"side": side, "ahead": ahead, "ten": every["ten_captions"].isel(kind=0)}
+        lead = [ahead(side, CAPTIONED, name) for name in ("BLIP beam", "BLIP-2")]
+        known |= {"lead": xr.concat(lead, "other"), "ten": every["ten_captions"].isel(kind=0)}
         known |= {"fifty": every["fifty_captions"].isel(kind=0)}
         return {**known, "sampled": sampled, "rule": runs[0].study.bandwidths.axis[1]}
 
@@ -225,10 +228,12 @@ def _numbers(runs: Sequence[lab.Run]) -> Figure:
         who = run.study.description.partition(":")[0]
         ends = xr.concat([plain.value - t * plain.error, plain.value + t * plain.error], "end")
         parts[who] = xr.Dataset({"value": plain.value, "ends": ends})
-        unbiased = found.unbiased.isel(end=slice(1, None)), found.unbiased.isel(end=0)
+        sampled = found.unbiased.where(found.captioner > 1)  # One caption has no pair.
+        unbiased = sampled.isel(end=slice(1, None)), sampled.isel(end=0)
         parts[f"{who}, unbiased"] = xr.Dataset(dict(zip(("ends", "value"), unbiased, strict=True)))
     every = [part.drop_vars("end", errors="ignore") for part in parts.values()]
     found = xr.concat(every, "of", join="outer").assign_coords(of=[*parts])
+    found["ends"] = found.ends.clip(*_DRAWN)
 
     def bound(panel, part):
         if part.score.item() == SCORES[1]:
@@ -238,14 +243,15 @@ def _numbers(runs: Sequence[lab.Run]) -> Figure:
     drawn = figures.facets(
         found, x="captioner", hue="of", row="score", column="scale", across=2, error="ends",
         log_x=True, log_y=True, each=bound, x_label="captions k of a photograph", size=(3.3, 2.3),
+        sharey="none",
         title=lambda score, scale: f"{score.capitalize()}-RKE, bandwidths x {scale:g}",
     )  # fmt: skip
     first = next(iter(parts.values())).value.sel(score=SCORES[1], scale=0.5).dropna("captioner")
     most, sampled = int(first.captioner[-1]), parts[[*parts][1]].value.sel(score=SCORES[1])
     early = float(sampled.sel(scale=0.5, captioner=2))
     style.headline(
-        drawn, f"Half the bandwidths, {[*parts][0]}: {float(first[-1]):.1f} of {most} captions; "
-        f"two captions foretell {early:.1f}",
+        drawn, f"{[*parts][0][:1].upper()}{[*parts][0][1:]}, half the bandwidths: of {most} captions {float(first[-1]):.1f} "
+        f"differ; the unbiased score of two says {early:.1f}",
     )  # fmt: skip
     n = f"{min(max(run.study.counts.values()) for run in runs)} photographs of each"
     return figures.caption(drawn, runs, n=n, bars="95% by the jackknife over photographs")
@@ -261,7 +267,10 @@ def _captioners(run: lab.Run) -> Figure:
         sharey="none", x_label="", size=(3.4, 2.2),
     )  # fmt: skip
     most = found.value.sel(scale=scale).isel(captioner=slice(-1)).idxmax("captioner").to_series()
-    style.headline(drawn, f"Highest: {', '.join(f'{row} {name}' for row, name in most.items())}")
+    style.headline(
+        drawn,
+        f"Highest of the captioners: {', '.join(f'{name} ({row})' for row, name in most.items())}",
+    )
     n = f"{max(run.study.counts.values()):,} photographs, a caption of each by each captioner"
     return figures.caption(drawn, run, n=n, bars="95% by the jackknife", scale=scale)
 
