@@ -257,7 +257,7 @@ def gaussian_scores(
     """
     t_mean, x_mean = shown.mean(axis=0, dtype=np.float64), said.mean(axis=0, dtype=np.float64)
     t, x = (shown - t_mean).astype(np.float32), (said - x_mean).astype(np.float32)
-    spread = (t.T @ t / len(t) + ridge * np.eye(t.shape[1])).astype(np.float64)
+    spread = t.T @ t / len(t) + ridge * np.eye(t.shape[1])
     between = (t.T @ x / len(t)).astype(np.float64)
     linear = linalg.solve(spread, between, assume_a="pos")
     alone = x.T @ x / len(x) + ridge * np.eye(x.shape[1])
@@ -289,7 +289,8 @@ def kernel_information(
     for role, points in (("prompt", judged.photographs), ("output", judged.captions)):
         kernel, others = kernels[f"{role}_kernel"], getattr(fit, f"{role}s")
         prepared.append((kernel, kernel.prepare(jnp.concatenate([others, points]))))
-    joint, apart = 0.0, [0.0, 0.0]
+    joint: Any = 0.0
+    apart: list[Any] = [0.0, 0.0]
     for start in range(0, len(fit), _BLOCK):
         squares = []
         for kernel, rows in prepared:

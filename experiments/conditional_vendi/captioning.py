@@ -248,11 +248,9 @@ def _numbers(runs: Sequence[lab.Run]) -> Figure:
     )  # fmt: skip
     first = next(iter(parts.values())).value.sel(score=SCORES[1], scale=0.5).dropna("captioner")
     most, sampled = int(first.captioner[-1]), parts[[*parts][1]].value.sel(score=SCORES[1])
-    early = float(sampled.sel(scale=0.5, captioner=2))
-    style.headline(
-        drawn, f"{[*parts][0][:1].upper()}{[*parts][0][1:]}, half the bandwidths: of {most} captions {float(first[-1]):.1f} "
-        f"differ; the unbiased score of two says {early:.1f}",
-    )  # fmt: skip
+    early, who = float(sampled.sel(scale=0.5, captioner=2)), next(iter(parts))
+    words = f"of {most} captions {float(first[-1]):.1f} differ; the unbiased score of two says"
+    style.headline(drawn, f"{who[0].upper()}{who[1:]}, half the bandwidths: {words} {early:.1f}")
     n = f"{min(max(run.study.counts.values()) for run in runs)} photographs of each"
     return figures.caption(drawn, runs, n=n, bars="95% by the jackknife over photographs")
 

@@ -144,7 +144,7 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
     lead = captioning.ahead(found, "a", "b").sel(order=2, score="conditional")
     both = found.influence.sel(order=2, score="conditional")
     apart = both.sel(captioner="a") - both.sel(captioner="b")
-    assert float(lead.error) == pytest.approx(np.sqrt(np.sum(apart.values**2)))
+    assert float(lead.error) == pytest.approx(np.sqrt(np.mean(apart.values**2)))
     assert float(captioning.ahead(found, "a", "a").error.max()) == 0
 
 
