@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +28,7 @@ class Attributes(lab.Study):
     needs = ("models", "types", "prompt")
     further = ("second",)
     drawings = ("attributes",)
-    control: ClassVar[str] = (
+    control = (
         "Every prompt has one picture by each of the same models and counts once; scores of an "
         "equal number of prompts a category stand beside."
     )

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -30,10 +29,9 @@ class Bandwidth(lab.Study):
     """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
 
     name = "bandwidth"
-    control = "All models answer the same prompts, once each."
     version = 3
     needs = ("models",)
-    control: ClassVar[str] = "All models answer the same prompts equally often, at every bandwidth."
+    control = "All models answer the same prompts equally often, at every bandwidth."
     runs = ((), ("--data=t2i",), ("--data=t2i_second",))
     drawings = tuple(
         f"bandwidth_{sweep}{part}"

@@ -1,11 +1,13 @@
-"""How diverse captions of photographs are: CV figure 20, with captioners of known diversity."""
+"""How diverse captions of photographs are: CV figure 20; and whether scores count captions."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -17,6 +19,7 @@ from experiments.lab import figures, style, tables
 from experiments.lab.models import rows_by_cell
 
 OTHER, ALL = "other", "all"
+NUMBERS = (1, 2, 3, 4, 5, 10, 20, 50)  # Captions k of a photograph.
 
 
 class Answers(NamedTuple):
@@ -61,28 +64,34 @@ def answers(
 ) -> Answers:
     """What each captioner says of some photographs; `said` has rows `[photographs, K]`.
 
-    One captioner stands for several: its first k captions of each photograph for k = 1 ... K (to
-    repeat all pairs changes no score); `swapped`, all K captions of another photograph; `shuffled`,
-    K captions of K others; and `one for all`, the caption that is nearest to all the others.
+    One captioner stands for several: its first k captions of each photograph for `NUMBERS` up to K
+    (to repeat all pairs changes no score); `swapped`, all K captions of another photograph;
+    `shuffled`, K captions of K others; and `one for all`, the caption that is nearest to all the
+    others. Several have the first one's captions `shuffled` beside them.
     """
     own = next(iter(said.values()))
     count, each = own.shape
     group = rng.permutation(count) % groups
+    # Another photograph for each: the one before it in a random order.
+    orders = [rng.permutation(count) for _ in range(each + 1)]
+    others = [np.roll(order, 1)[np.argsort(order)] for order in orders]
+    shuffled = np.stack([own[others[k + 1], k] for k in range(each)], axis=1)
     if len(said) == 1:
-        said = {f"k = {k}": own[:, :k] for k in range(1, each + 1)}
-        # Another photograph for each: the one before it in a random order.
-        orders = [rng.permutation(count) for _ in range(each + 1)]
-        others = [np.roll(order, 1)[np.argsort(order)] for order in orders]
+        said = {f"k = {k}": own[:, :k] for k in sorted({*NUMBERS, each}) if k <= each}
         said["swapped"] = own[others[0]]
-        said["shuffled"] = np.stack([own[others[k + 1], k] for k in range(each)], axis=1)
+        said["shuffled"] = shuffled
         embedded = pairs.outputs[own.ravel()]
         nearest = own.ravel()[np.argmax(embedded @ embedded.sum(axis=0))]
         said["one for all"] = np.full((count, 1), nearest)
+    else:
+        said = {**said, f"{next(iter(said))}, shuffled": shuffled}
     return Answers(said, own[:, 0], group)
 
 
 SCORES = ("vendi", "conditional", "information")
+_DRAWN = 0.5, 200  # The ends of intervals in a figure: unbiased ones may reach to infinity.
 _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
+CAPTIONED = "BLIP nucleus"  # Whose lead over the others the page says.
 CAPTIONERS = ("BLIP-2", "GIT", "GPT4o-mini")  # Of which CV figure 20 prints these.
 PRINTED = {
     "Conditional-Vendi": ("4.09", "10.9", "13.10"),
@@ -96,13 +105,19 @@ class Captioning(lab.Study):
     """Do the scores count the different captions that a captioner gives for a photograph?"""
 
     name = "captioning"
-    control = "The first k captions are scored, so n grows with k; controls exchange all captions."
-    grows = ("kind", "captioner")
     version = 2
     data = "captioning"
     needs = ("prompt",)
     takes = ("models", "pictures")
-    drawings = ("captioning", "captioning_information", "captioning_double")
+    runs = (
+        (),
+        ("--data=captioners", "--photographs=1000", "--scales=0.5,1"),
+        ("--data=fifty_captions", "--photographs=60", "--orders=2", "--scales=0.5,1"),
+        ("--data=ten_captions", "--photographs=60", "--orders=2", "--scales=0.5,1"),
+    )
+    drawings = ("captioning", "captioning_captioners")
+    control = "All captioners have the same photographs; swapped and shuffled captions fit none."
+    grows = ("kind", "captioner")
 
     bandwidths: lab.Scales = lab.Scales()
     photographs: int = lab.flag(40, "Photographs of each kind at most, at random.", at_least=2)
@@ -172,55 +187,96 @@ class Captioning(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        found = with_errors(runs[0].found)
+        every = {run.data or cls.name: with_errors(run.found) for run in runs}
+        found = every[cls.name]
         said, whole = found.captioner.values, found.sel(kind=ALL)
-        rule = by_name(whole).value.sel(scale=1, captioner=said[:5])
-        printed = [["", *CAPTIONERS, *said[:5]]]
+        side = every["captioners"].sel(scale=1).isel(kind=0)
+        printed = [["", *(f"{name}, printed" for name in CAPTIONERS), *side.captioner.values]]
+        named = by_name(side)
         for name, of_paper in PRINTED.items():
-            printed.append([name, *of_paper, *(f"{v:.2f}" for v in rule.sel(row=name).values)])
+            ours = named.sel(row=name)
+            both = zip(ours.value.values.tolist(), ours.error.values.tolist(), strict=True)
+            printed.append([name, *of_paper, *(tables.number(*of, digits=3) for of in both)])
         table = functools.partial(tables.table, columns="captioner")
         sampled = tables.intervals(whole.unbiased.sel(score=list(SCORES[1:])))
         known = {"all": found, "whole": whole, "said": said, "printed": printed, "table": table}
+        lead = [ahead(side, CAPTIONED, name) for name in ("BLIP beam", "BLIP-2")]
+        known |= {"lead": xr.concat(lead, "other"), "ten": every["ten_captions"].isel(kind=0)}
+        known |= {"fifty": every["fifty_captions"].isel(kind=0)}
         return {**known, "sampled": sampled, "rule": runs[0].study.bandwidths.axis[1]}
 
     @classmethod
     def figures(cls, runs):
-        (run,) = runs
-        found = by_name(with_errors(run.found))
-        conditional = found.row.str.startswith("Conditional")
-        parts = {
-            "captioning": found.isel(row=conditional, scale=slice(2)),
-            "captioning_information": found.isel(row=~conditional, scale=slice(2)),
-            "captioning_double": found.isel(scale=slice(2, None)),
-        }
-        return {name: _figure(run, part) for name, part in parts.items() if part.value.size}
+        drawn, lines = {}, [run for run in runs if "k = 1" in run.study.captioners]
+        if lines := [run for run in lines if run.data] or lines:  # With as many photographs.
+            drawn[cls.name] = _numbers(lines)
+        for run in runs:
+            if "k = 1" not in run.study.captioners:
+                drawn["_".join(filter(None, (cls.name, run.data)))] = _captioners(run)
+        return drawn
 
 
-def _figure(run: lab.Run, found: xr.Dataset) -> Figure:
-    """The scores of some rows at some bandwidths, two panels abreast."""
-    own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
+def _numbers(runs: Sequence[lab.Run]) -> Figure:
+    """Scores of order 2 of k captions, a line for each run, and beside it the unbiased ones."""
+    parts = {}
+    for run in runs:
+        names = [name for name in run.study.captioners if name.startswith("k = ")]
+        found = with_errors(run.found).isel(kind=-1, drop=True).sel(captioner=names)
+        found = found.sel(score=list(SCORES[1:])).isel(scale=slice(2))
+        found = found.assign_coords(captioner=[int(name[4:]) for name in names])
+        plain, t = found.sel(order=2, drop=True), stats.t.ppf(0.975, run.study.groups - 1)
+        who = run.study.description.partition(":")[0]
+        ends = xr.concat([plain.value - t * plain.error, plain.value + t * plain.error], "end")
+        parts[who] = xr.Dataset({"value": plain.value, "ends": ends})
+        sampled = found.unbiased.where(found.captioner > 1)  # One caption has no pair.
+        unbiased = sampled.isel(end=slice(1, None)), sampled.isel(end=0)
+        parts[f"{who}, unbiased"] = xr.Dataset(dict(zip(("ends", "value"), unbiased, strict=True)))
+    every = [part.drop_vars("end", errors="ignore") for part in parts.values()]
+    found = xr.concat(every, "of", join="outer").assign_coords(of=[*parts])
+    found["ends"] = found.ends.clip(*_DRAWN)
 
-    def lines(panel, part):
-        for bar in panel.containers:
-            places, values = bar[0].get_data()
-            panel.plot(places[: len(own)], values[: len(own)], color=bar[0].get_color())
-        if own and part.row.item().startswith("Cond"):
-            panel.plot(range(len(own)), range(1, len(own) + 1), color=style.GREY, zorder=0)
-            style.above(panel, "score = k", (1.6, 1.35), 0)
+    def bound(panel, part):
+        if part.score.item() == SCORES[1]:
+            panel.plot([1, 10], [1, 10], color=style.GREY, linewidth=0.8, zorder=0)
+            style.above(panel, "score = k", (10, 10), -8, "right")
 
     drawn = figures.facets(
-        found, x="captioner", hue="kind", row="row", column="scale", across=2, kind="points",
-        error="error", log_y=True, each=lines, x_label="captions k, and controls", sharey=True,
-        size=(3.45, 2.2),
+        found, x="captioner", hue="of", row="score", column="scale", across=2, error="ends",
+        log_x=True, log_y=True, each=bound, x_label="captions k of a photograph", size=(3.3, 2.3),
+        sharey="none",
+        title=lambda score, scale: f"{score.capitalize()}-RKE, bandwidths x {scale:g}",
     )  # fmt: skip
-    ends = own or found.captioner.values.tolist()
-    alone, together = (found.value.isel(kind=-1).sel(captioner=end) for end in (ends[0], ends[-1]))
-    times = (together / alone).transpose("row", "scale")
-    said = (f"{of.row.item()} x {' and '.join(f'{v:.2g}' for v in of.values)}" for of in times)
-    style.headline(drawn, f"From {ends[0]} to {ends[-1]}: {', '.join(said)}")
-    n = f"{run.study.photographs} photographs of a kind"
-    error = f"jackknife over {run.study.groups} groups"
-    return figures.caption(drawn, run, n=n, bars=error, scale=1.0)
+    first = next(iter(parts.values())).value.sel(score=SCORES[1], scale=0.5).dropna("captioner")
+    most, sampled = int(first.captioner[-1]), parts[[*parts][1]].value.sel(score=SCORES[1])
+    early, who = float(sampled.sel(scale=0.5, captioner=2)), next(iter(parts))
+    words = f"of {most} captions {float(first[-1]):.1f} differ; the unbiased score of two says"
+    style.headline(drawn, f"{who[0].upper()}{who[1:]}, half the bandwidths: {words} {early:.1f}")
+    n = f"{min(max(run.study.counts.values()) for run in runs)} photographs of each"
+    return figures.caption(drawn, runs, n=n, bars="95% by the jackknife over photographs")
+
+
+def _captioners(run: lab.Run) -> Figure:
+    """A point a captioner, by bandwidth, a panel a score."""
+    found = by_name(with_errors(run.found)).isel(kind=-1, drop=True)
+    found = found.assign(error=stats.t.ppf(0.975, run.study.groups - 1) * found.error)
+    scale = run.study.bandwidths.shown
+    drawn = figures.facets(
+        found.sel(scale=scale), x="captioner", column="row", across=2, kind="points", error="error",
+        sharey="none", x_label="", size=(3.4, 2.2),
+    )  # fmt: skip
+    most = found.value.sel(scale=scale).isel(captioner=slice(-1)).idxmax("captioner").to_series()
+    style.headline(
+        drawn,
+        f"Highest of the captioners: {', '.join(f'{name} ({row})' for row, name in most.items())}",
+    )
+    n = f"{max(run.study.counts.values()):,} photographs, a caption of each by each captioner"
+    return figures.caption(drawn, run, n=n, bars="95% by the jackknife", scale=scale)
+
+
+def ahead(found: xr.Dataset, first: str, second: str) -> xr.Dataset:
+    """By how much a captioner's scores are above another's, with the paired standard errors."""
+    one, other = (found[["value", "influence"]].sel(captioner=name) for name in (first, second))
+    return with_errors(one - other)
 
 
 def with_errors(found: xr.Dataset) -> xr.Dataset:

@@ -1,7 +1,6 @@
 """Prompts in ever finer clusters, answered by their centres: CV figures 4 and 23."""
 
 import itertools
-from typing import ClassVar
 
 import jax
 import numpy as np
@@ -29,10 +28,9 @@ class PromptClusters(lab.Study):
     """How do the scores change if a model gives one output to each cluster of prompts?"""
 
     name = "prompt_clusters"
-    control = "The pairs and their number stay; k only changes who shares an output."
     packages = {"clusters": "scikit-learn"}
     takes = ("models",)
-    control: ClassVar[str] = (
+    control = (
         "All k have the same prompts; but more clusters are more different outputs, which alone "
         "raises scores."
     )

@@ -3,8 +3,6 @@
 An eigendirection v of the prompts' Gram weights the outputs: their Gram becomes K_X o v v^T.
 """
 
-from typing import ClassVar
-
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -33,10 +31,9 @@ class PromptModes(lab.Study):
     """What are the main modes of the prompts, and how diverse are the outputs in each?"""
 
     name = "prompt_modes"
-    control = "Modes carry different numbers of pairs, and Vendi grows with them."
     grows = ("mode",)
     version = 3
-    control: ClassVar[str] = (
+    control = (
         "All modes weight the same outputs; but a mode that more prompts carry counts more outputs."
     )
     runs = ((), *((f"--data={data}",) for data in ("captions", "t2i", "t2i_second")))

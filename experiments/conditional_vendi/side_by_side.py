@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import ClassVar
 
 import jax
 import numpy as np
@@ -89,16 +88,13 @@ class SideBySide(lab.Study):
     """Which of several models is more diverse, given the prompts and without them?"""
 
     name = "side_by_side"
-    control = "Models are compared on the same prompts with as many outputs each."
     grows = ("comparison", "other")
     tolerance = 0.05  # Ranks of saturated scores, at half the bandwidths, rest on rounding.
     data = "gallery"
     needs = ("models",)
     takes = ("prompt", "source", "words")
     further = ("means", "stills", "truncated")
-    control: ClassVar[str] = (
-        "Models are compared on the prompts that they share, equally often each."
-    )
+    control = "Models are compared on the prompts that they share, equally often each."
     runs = ((), *((f"--data={data}",) for data in ("video", "language", "t2i", "t2i_second")))
     _parts = ("", "_video_FETV", "_language", "_t2i", "_t2i_second")
     drawings = tuple(map("side_by_side{}".format, _parts))

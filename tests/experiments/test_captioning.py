@@ -135,7 +135,17 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
         first = [np.flatnonzero((prompt == p) & (models == name))[0] for p in (0, 2, 3, 4, 5)]
         assert of_model.tolist() == first
     setup, found = computed(pairs, groups=5, orders=(2.0,))
-    assert setup.study.captioners == ("a", "b") and found.value.shape == (2, 1, 3)
+    assert setup.study.captioners == ("a", "b", "a, shuffled")
+    assert found.value.shape == (3, 1, 3)
+    said = setup.state[1]["all"].captions
+    assert set(said["a, shuffled"].ravel()) == set(said["a"].ravel())
+    assert (said["a, shuffled"] != said["a"]).all()
+    # Paired: what two captioners share cancels.
+    lead = captioning.ahead(found, "a", "b").sel(order=2, score="conditional")
+    both = found.influence.sel(order=2, score="conditional")
+    apart = both.sel(captioner="a") - both.sel(captioner="b")
+    assert float(lead.error) == pytest.approx(np.sqrt(np.mean(apart.values**2)))
+    assert float(captioning.ahead(found, "a", "a").error.max()) == 0
 
 
 test_bad_flags_are_refused = studies.refuses(

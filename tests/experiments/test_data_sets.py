@@ -16,7 +16,8 @@ NON_COMMERCIAL = {"dogs", "animals", "objects", "captions", "captioning", "judge
 FILES = [name for name in SETS if name not in ("emoji", "mixture", "t2i_second")]
 # To multiples of a step, so not of norm 1.
 ROUNDED = ("captions", "captioning", "judged_captions", "stories", "answers")
-ROUNDED += ("post_training", "same_answers", "interventions")
+ROUNDED += ("post_training", "same_answers", "interventions", "captioners", "ten_captions")
+ROUNDED += ("fifty_captions", "judged_pairs")
 PHOTOGRAPHS, DRAWN = 8091, 2300  # Of captions and of captioning.
 
 
