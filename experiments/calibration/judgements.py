@@ -16,7 +16,7 @@ import condvendi_jax as cv
 from experiments.data import PairedEmbeddings
 from experiments.lab import Bandwidths, Scales, agreement
 
-METRIC = "metric_"
+METRIC, TEXT = "metric_", "text_"  # Of labels: published scores, and scores of the texts.
 SCORES = ("Conditional-RKE", "RKE", "Conditional-Vendi", "Vendi")
 SCORES += ("Conditional-RKE, unbiased", "RKE, unbiased")
 _POOLED = ((2, False), (1, False), (2, True))  # Orders, and whether unbiased, of pairs of scores.
@@ -62,7 +62,7 @@ class Responses(NamedTuple):
         numbers = {
             role: values[first].astype(np.float64)
             for role, values in pairs.labels.items()
-            if role in ("people", "label", "temperature") or role.startswith(METRIC)
+            if role in ("people", "label", "temperature") or role.startswith((METRIC, TEXT))
         }
         return cls(members, known["task"].astype(str)[first], context[first], numbers)
 
@@ -120,24 +120,18 @@ def scores_of_sets(
 
 def scores_of_similarities(
     pairs: PairedEmbeddings, members: Sequence[np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """H(X) of each set in nats by score and similarity, `[S]` each, that of the cosine beside them.
-
-    The second result is the share of negative eigenvalues in the trace of each similarity.
-    """
-    sets, vectors, negative = pairs.labels["sets"], {}, {}
+) -> dict[str, np.ndarray]:
+    """H(X) of each set in nats by similarity, `[S]` each, that of the cosine beside them."""
+    sets, vectors = pairs.labels["sets"], {}
     for role in filter(pairs.further.__contains__, SIMILARITIES):
         grams = {sets[of[0]].item(): pairs.further[role][of, : len(of)] for of in members}
         similarities = cv.Similarities(grams, prompts=sets.tolist(), name=role)
-        name = role.replace("_", " ")
-        vectors[name], negative[name] = similarities.vectors, similarities.negative
-    if vectors:
-        vectors["cosine similarity"] = pairs.outputs
-    scores = {}
-    for name, rows in vectors.items():
-        both = entropies(rows.astype(np.float32), members, cv.Cosine(), (1.0, 2.0))
-        scores |= dict(zip((f"Vendi, {name}", f"RKE, {name}"), both, strict=True))
-    return scores, negative
+        vectors[role.replace("_", " ")] = similarities.vectors
+    vectors["cosine similarity"] = pairs.outputs
+    return {
+        name: entropies(rows.astype(np.float32), members, cv.Cosine(), (1.0,))[0]
+        for name, rows in vectors.items()
+    }
 
 
 def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, Any]]:

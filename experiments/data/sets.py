@@ -117,9 +117,27 @@ def load_human() -> PairedEmbeddings:
     return dataclasses.replace(pairs, further={**pairs.further, **rows})
 
 
+def load_caption_pairs() -> PairedEmbeddings:
+    """The photographs with their first captions, and with further ones out of two other files."""
+    first, five = read_set(FOLDER / "captions.npz"), read_set(FOLDER / "captioning.npz")
+    with np.load(FOLDER / "caption_pairs.npz", allow_pickle=False) as stored:
+        prompts, photograph = _unit_rows(stored["prompts"]), stored["photograph"].astype(int)
+        description = str(stored["description"])
+    further = five.labels["caption"] > 0
+    photograph = np.concatenate([np.arange(len(first)), five.labels["prompt"][further], photograph])
+    return PairedEmbeddings(
+        "caption_pairs",
+        first.outputs[photograph],
+        np.concatenate([first.prompts, five.outputs[further], prompts]),
+        description,
+        {"photograph": photograph, "pictures": first.labels["pictures"][photograph]},
+    )
+
+
 def _sets() -> dict[str, DataSet]:
     """The sets of sets.toml, in its order; those that have no loader below are files."""
     loaders = {"emoji": load_emoji, "mixture": load_mixture, "human": load_human}
+    loaders["caption_pairs"] = load_caption_pairs
     entries = tomllib.loads((FOLDER / "sets.toml").read_text(encoding="utf-8"))
     return {
         name: DataSet(
