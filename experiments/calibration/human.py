@@ -174,11 +174,10 @@ class Human(lab.Study):
         )
 
     def tables(self, run):
-        """Every correlation by task; then what is chosen, and the contexts that pools need."""
+        """Every correlation by task; then what is chosen."""
         value = run.found.people.sel(end="value").to_dataset(name="value")
         yield tables.table(value, rows=("judge",), columns="task", digits=2)
         yield _choices(run)
-        yield _needed(run)
 
     @classmethod
     def figures(cls, runs):
@@ -212,7 +211,6 @@ class Human(lab.Study):
 
         return {
             "choices": _choices(run),
-            "needed": _needed(run),
             "encoders": table(grid, "task", "encoder", columns="less", digits=2),
             "judged": judged,
             "pools": table(
@@ -248,13 +246,6 @@ def _choices(run: lab.Run) -> Table:
         last = found.people.sel(judge=HINDSIGHT, end="value").item()
         grid.add_row(task, str(count), *cells, f"{last:.2f}")
     return grid
-
-
-def _needed(run: lab.Run) -> Table:
-    """From how many contexts on pools are told right, by task, at one of the bandwidths."""
-    right = run.found.right.isel(design=0).sel(scale=run.study.bandwidths.shown)
-    counts = judgements.enough(right).astype(object).fillna("more").to_dataset(name="value")
-    return tables.table(counts, rows=("task",), columns="score")
 
 
 def _agreement(run: lab.Run) -> Figure:
@@ -294,5 +285,5 @@ def _pools(run: lab.Run) -> Figure:
     )  # fmt: skip
     least = right.mean("task").min(("design", "contexts"))
     (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
-    words = f"{name}, is right in {most:.0%} of pairs or more, every other score in"
-    return style.headline(figure, f"{words} {second:.0%} at worst")
+    words = f"{name}, is right in {most:.0%} of pairs or more, every other score falls to"
+    return style.headline(figure, f"{words} {second:.0%} or less")

@@ -22,7 +22,6 @@ SCORES += ("Conditional-RKE, unbiased", "RKE, unbiased")
 _POOLED = ((2, False), (1, False), (2, True))  # Orders, and whether unbiased, of pairs of scores.
 # Contexts of the less diverse pool, as a multiple of those of the more diverse one.
 DESIGNS = {"as many contexts in both": 1, "twice the contexts in the less diverse": 2}
-_ENOUGH = 0.95
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # Of the context's embedding.
 SIMILARITIES = ("edit_similarity", "trigram_similarity", "token_similarity")
 _KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
@@ -265,13 +264,3 @@ def tell_pools(
         shares = gain.copy(data=(np.sign(gain.values) + 1) / 2)
         right.append(shares.mean("draw", skipna=False))
     return xr.concat(right, "design").assign_coords(design=list(DESIGNS))
-
-
-def enough(right: xr.DataArray) -> xr.DataArray:
-    """From how many contexts on the more diverse pool scores higher 95 times in 100.
-
-    From how often it is right at each number of them, NaN where there are too few.
-    """
-    wrong = right.contexts.where(right < _ENOUGH).max("contexts")
-    fine = right.notnull() & ~(right.contexts <= wrong)
-    return right.contexts.where(fine).min("contexts")

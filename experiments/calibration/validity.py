@@ -115,12 +115,13 @@ class Validity(lab.Study):
         """Every score of every set, larger where more diverse, by its name."""
         width = self.bandwidths.output_bandwidth
         kernel = cv.Gaussian(width) if width else cv.Cosine()
-        found = dict(zip((VENDI, RKE), self._entropies(pairs.outputs, sets, kernel), strict=True))
+        found = dict[str, np.ndarray]()
+        found[VENDI], found[RKE] = self._entropies(pairs.outputs, sets, kernel)
         if "second_outputs" in pairs.further:
             second = pairs.further["second_outputs"]
             units = judgements.units_of(pairs, self.bandwidths, seed=0)
             kernel = cv.Gaussian(units["second"]) if width else cv.Cosine()
-            (found[SECOND], _) = self._entropies(second, sets, kernel)
+            found[SECOND], _ = self._entropies(second, sets, kernel)
         found[COSINE] = of_sets(mean_distance, pairs.outputs, sets)
         if width:
             found[CLUSTERS] = of_sets(lambda rows: clusters(rows, width), pairs.outputs, sets)

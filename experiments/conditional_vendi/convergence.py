@@ -1,5 +1,6 @@
 """How many samples the scores need: CV figures 2, 3 and 19 on real embeddings."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -258,11 +259,13 @@ def method_of(method: str, n: int) -> str:
 
 def _figure(runs):
     """A row a kernel, by its first rule: the curves of order 2, beside them those of order 1."""
+    kernels = [run.study.bandwidths for run in runs]
+    firsts = [dataclasses.replace(of, axis=of.axis[:1]) for of in kernels]
     parts = [over_orders(run.found) for run in runs]
     curves = list(dict.fromkeys(name for part in parts for name in part.curve.values.tolist()))
     found = xr.concat(parts, "rule", join="outer").sel(score="conditional", curve=curves, drop=True)
     to_one = xr.concat([run.found.to_one_prompt.isel(repeat=0) for run in runs], "rule")
-    rules, study = [run.study.bandwidths.axis[0].coordinate for run in runs], runs[0].study
+    rules, study = [of.axis[0].coordinate for of in firsts], runs[0].study
     places = list(itertools.product(rules, ("RKE", "Vendi")))
     figure, panels = style.panels(
         len(places), columns=2, size=(3.45, 2.3), sharex=True, sharey="row"
@@ -306,7 +309,12 @@ def _figure(runs):
         ("Vendi", "full Conditional-Vendi"),
     ):
         verdicts = [settling.verdict(found.sel(rule=rule, curve=name))[0] for rule in rules]
-        said.append(f"{words} {' and '.join(dict.fromkeys(verdicts))}")
+        verdict = " and ".join(dict.fromkeys(verdicts)).replace("and settles at", "and")
+        said.append(f"{words} {verdict}")
     style.headline(figure, ", ".join(said))
     bars = "two deviations of a sample; grey: end ± 2%; circle: settled"
+    runs = [
+        dataclasses.replace(run, study=dataclasses.replace(run.study, bandwidths=first))
+        for run, first in zip(runs, firsts, strict=True)
+    ]
     return figures.caption(figure, runs, bars=bars)

@@ -188,7 +188,7 @@ class Coverage(lab.Study):
 
         def table(run, names, setting):
             equal = {name: metrics[run][name].sel(n=sizes[run]) for name in names}
-            shown = xr.concat(list(equal.values()), xr.IndexVariable("metric", list(equal)))
+            shown: Any = xr.concat(list(equal.values()), xr.IndexVariable("metric", list(equal)))
             return tables.table(shown, rows=("metric", setting), columns="kept", digits=3)
 
         def settled(run, kept, scale):

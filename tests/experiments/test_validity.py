@@ -36,10 +36,10 @@ def test_a_score_that_people_agree_with_is_ahead_of_noise_and_of_no_equal():
     people = pairs.labels["people"]
     noise = np.random.default_rng(1).permutation(60)[pairs.labels["sets"]]
     labels = {"metric_same": people, "text_same": people**3, "text_noise": 1.0 * noise}
-    pairs = dataclasses.replace(pairs, labels=pairs.labels | labels)
+    pairs = dataclasses.replace(pairs, labels={**pairs.labels, **labels})
     widths = lab.Scales(scales=(1.0,), output_bandwidth=0.7, prompt_bandwidth=0.7)
     setup, found = computed(Validity(bandwidths=widths, resamples=60), pairs)
-    assert setup.study.sets == {"task 0": 30, "task 1": 30}
+    assert vars(setup.study)["sets"] == {"task 0": 30, "task 1": 30}
     value = found.value.sel(end="value")
     np.testing.assert_allclose(value.sel(judge=["same", "same (published)"]), 1)
     mean = found["mean"]
