@@ -218,8 +218,8 @@ class Convergence(lab.Study):
 
 
 def _to_one_prompt(pairs, kernel):
-    """How many outputs to one prompt differ, of any number; NaN where no prompt repeats."""
-    if len(np.unique(pairs.prompt_numbers)) == len(pairs):
+    """How many outputs to one prompt differ, of any number; NaN where few prompts repeat."""
+    if 2 * len(np.unique(pairs.prompt_numbers)) > len(pairs):
         return np.nan
     kernels = {"output_kernel": kernel, "prompt_kernel": cv.Indicator()}
     rows = pairs.outputs, pairs.prompt_numbers[:, None]
