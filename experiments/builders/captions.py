@@ -1,4 +1,4 @@
-"""Builds captions.npz and captioning.npz: photographs of Flickr8k and five captions of each.
+"""Builds captions.npz, captioning.npz, caption_pairs.npz: Flickr8k's photographs and captions.
 
 python -m experiments.builders.captions --cache_dir=captions-cache
 """
@@ -11,12 +11,13 @@ import numpy as np
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.data.repository import Repository
-from experiments.data.sets import SEED
+from experiments.data.sets import SEED, SETS
 
 PHOTOGRAPHS = ("RlNZLER/Image-Text-Matching", "56a15d913c3f290e2ee896386ece6076c1eea02e")
 CAPTIONS = ("prakhar-dhakar/Image-Captioning", "5ab3142167da9315c4287173ed24a643a0425ab8")
 OTHER, KINDS = "other", ("dog", "water", "street")
 DRAWN, OF_A_KIND = 2300, 160  # Photographs in captioning, and how many of each kind at least.
+PAIRS = 25_000  # Of a photograph and a caption, as in CV figure 2.
 PICTURE_STEP, TEXT_STEP = 2.0**-10, 2.0**-9  # Features are rounded to multiples of them.
 _FOLDER, FILE = "data/images", "Flickr8k.token.txt"
 _EACH = 5
@@ -57,10 +58,24 @@ def draw(kinds: np.ndarray) -> np.ndarray:
     return np.sort([*first, *rest])
 
 
+def draw_further(chosen: np.ndarray, count: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Captions that make so many pairs of all first captions and all five of the chosen.
+
+    Of the other photographs second captions are taken, in a random order, then third ones.
+
+    Returns:
+      The photograph and the number of each caption, ascending.
+    """
+    order = np.random.default_rng(SEED).permutation(np.setdiff1d(np.arange(count), chosen))
+    found = np.array([(p, k) for k in range(1, _EACH) for p in order])
+    found = found[: max(0, pairs - count - (_EACH - 1) * len(chosen))].reshape(-1, 2)
+    return tuple(found[np.lexsort(found.T[::-1])].T)
+
+
 def build(
     output: pathlib.Path, cache: pathlib.Path, photographs: Repository, texts: Repository
 ) -> None:
-    """Embeds photographs and captions, and writes both sets."""
+    """Embeds photographs and captions, and writes the three files."""
     pictures, language = load_efficientnet(), load_minilm()
     (content,) = texts.read([FILE])
     written = read_captions(content.decode())
@@ -77,7 +92,11 @@ def build(
     five_each = common.embed_texts(every, language, cache=cache, name="drawn captions")
     photograph = np.repeat(chosen, _EACH)
 
-    (captioning,) = RECIPES["captions"].files_beside(output)
+    of_pair, number = draw_further(chosen, len(names), PAIRS)
+    further = [written[names[p]][k] for p, k in zip(of_pair, number, strict=True)]
+    further = common.embed_texts(further, language, cache=cache, name="further captions")
+
+    captioning, pairs = RECIPES["captions"].files_beside(output)
     rows = common.rounded(whole, PICTURE_STEP)
     one_rounded, five_rounded = (common.rounded(r, TEXT_STEP) for r in (one_each, five_each))
     encoders = f"{pictures.name} photographs, {language.name} captions"
@@ -116,11 +135,23 @@ def build(
             "drawn": f"{len(chosen)} of {len(names)} photographs, seed {SEED}",
         },
     )
+    count = len(names) + (_EACH - 1) * len(chosen) + len(further)
+    common.write_arrays(
+        pairs,
+        prompts=common.rounded(further, TEXT_STEP).astype(np.float16),
+        photograph=of_pair.astype(np.uint16),
+        description=f"Flickr8k: {count:,} pairs of {len(names):,} photographs and captions; "
+        f"{encoders}",
+        licence=SETS["caption_pairs"].licence,
+        provenance=provenance,
+    )
 
 
 RECIPES = {
     "captions": common.Recipe(
-        build, {"source": PHOTOGRAPHS, "captions_source": CAPTIONS}, ["captioning.npz"]
+        build,
+        {"source": PHOTOGRAPHS, "captions_source": CAPTIONS},
+        ["captioning.npz", "caption_pairs.npz"],
     )
 }
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
-from experiments.builders.similarities import of_responses
+from experiments.builders.similarities import OF_TEXTS, of_responses
 from experiments.builders.universal import load_universal
+from experiments.calibration.judgements import TEXT
 from experiments.data.repository import Repository
 
 REPOSITORY = ("fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e577673b0b53")
@@ -93,6 +94,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         "label": np.where(heated, np.float32(np.nan), value),
         "temperature": np.where(heated, value, np.float32(np.nan)),
         **{name: numbers(name) for name in metrics},
+        **{TEXT + name: np.float32(list(map(score, texts))) for name, score in OF_TEXTS.items()},
     }
     common.write_set(
         output,

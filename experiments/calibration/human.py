@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import textwrap
 from typing import Any
 
 import jax
@@ -29,15 +28,15 @@ class Human(lab.Study):
     """Do the scores agree with people's judgement of diversity?"""
 
     name = "human"
-    control = "Configurations are chosen on other contexts than those that judge them."
-    grows = ("task", "contexts")
     tolerance = 0.05  # Ranks of saturated scores, at narrow bandwidths, rest on rounding.
-    version = 4
+    version = 5
     data = "human"
     needs = ("sets", "people")
     takes = ("task", "label", "temperature")
-    further = ("second_outputs", "second_prompts", *judgements.SIMILARITIES)
-    drawings = ("human", "human_judges", "human_bandwidths", "human_pools")
+    further = ("second_outputs", "second_prompts")
+    drawings = ("human", "human_pools")
+    control = "A configuration is chosen on other contexts, or other tasks, than it is judged on."
+    grows = ("task", "contexts")
 
     bandwidths: lab.Scales = lab.Scales()
     orders: tuple[float, ...] = lab.flag((1.0, 2.0, float("inf")), "Renyi orders that are tried.")
@@ -77,8 +76,7 @@ class Human(lab.Study):
         study: Any = setup.study
         given = (study.tried, study.units, bandwidths.kernel == "cosine")
         of_sets = functools.partial(judgements.scores_of_sets, pairs, responses.members, *given)
-        similar = judgements.scores_of_similarities(pairs, responses.members)
-        state = (pairs, responses, functools.cache(of_sets), similar)
+        state = (pairs, responses, functools.cache(of_sets))
         return dataclasses.replace(setup, state=state)
 
     @property
@@ -121,7 +119,7 @@ class Human(lab.Study):
         of the best threshold for the labels; `chosen` for each fold and `elsewhere`, numbers of
         configurations (-1: none); `right`, of pools.
         """
-        pairs, responses, scores_of_all, (similar, negative) = state
+        pairs, responses, scores_of_all = state
         everything, chosen = scores_of_all(), np.flatnonzero(responses.task == task)
         generator = np.random.default_rng(np.asarray(jax.random.key_data(context.key)))
         sets, scores = responses.some(chosen), everything[:, chosen]
@@ -137,7 +135,6 @@ class Human(lab.Study):
         rows |= {} if elsewhere is None else {ELSEWHERE: ranked[elsewhere]}
         rows |= {name: ranked[c] for name, c in self.plain.items()}
         rows |= {HINDSIGHT: ranked[np.nanargmax(grid)]}
-        rows |= {name: agreement.ranks(of[chosen]) for name, of in similar.items()}
         rows |= {name: sets.labels[name] for name in self.metrics}
         judged = np.stack(list(rows.values()))
         published = [name in self.metrics for name in rows]
@@ -162,7 +159,7 @@ class Human(lab.Study):
         context.say("pools")
         halves = judgements.draw_pools(sets, self.draws, generator)
         scales, tried = self.bandwidths.axis, self.tried
-        axes = {"judge": list(rows), "end": ["value", "low", "high"], "similarity": list(negative)}
+        axes = {"judge": list(rows), "end": ["value", "low", "high"]}
         return xr.Dataset(
             {
                 "people": interval("people", agreement.spearman),
@@ -173,34 +170,29 @@ class Human(lab.Study):
                 "elsewhere": -1 if elsewhere is None else elsewhere,
                 "grid": (tuple(tried), grid.reshape(list(map(len, tried.values())))),
                 "right": judgements.tell_pools(pairs, sets.members, halves, scales, self.contexts),
-                "negative": ("similarity", list(negative.values())),
             },
             {**axes, **tried},
         )
 
     def tables(self, run):
-        """Every correlation by task; then what is chosen, and the contexts that pools need."""
+        """Every correlation by task; then what is chosen."""
         value = run.found.people.sel(end="value").to_dataset(name="value")
         yield tables.table(value, rows=("judge",), columns="task", digits=2)
         yield _choices(run)
-        yield _needed(run)
 
     @classmethod
     def figures(cls, runs):
         (run,) = runs
         captioned = functools.partial(figures.caption, runs=run, scale=run.study.bandwidths.shown)
-        return {name: captioned(of) for name, of in _agreement(run).items()} | {
-            "human_bandwidths": captioned(_configurations(run), bars="95%; dashed: published"),
-            "human_pools": captioned(_pools(run), bars="one error"),
+        return {
+            "human": captioned(_agreement(run), bars="95%"),
+            "human_pools": captioned(_pools(run), bars="95%, over tasks"),
         }
 
     @classmethod
     def facts(cls, runs):
         (run,) = runs
         found, plain = run.found, list(run.study.plain)
-        alike = {f"RKE, {name}": name for name in (*found.similarity.values, "cosine similarity")}
-        value = found.people.sel(end="value", drop=True).transpose("judge", "task")
-        similar, vendi = value.sel(judge=list(alike)), [f"Vendi, {name}" for name in alike.values()]
         grid = found.grid.sel(tried_order=2, multiple=1, encoder=["first", "second"], less=[0, 0.5])
         judged = [["task", "agreement with", CHOSEN, "best published"]]
         for task, what in itertools.product(run.study.sets, ("accuracy", "temperature")):
@@ -220,10 +212,6 @@ class Human(lab.Study):
 
         return {
             "choices": _choices(run),
-            "needed": _needed(run),
-            "similar": table(similar, "task", columns="judge", names=alike, digits=2),
-            "vendi_off": abs(value.sel(judge=vendi) - similar.values).max(),
-            "token_gain": (similar[2] - similar[3]).max(),
             "encoders": table(grid, "task", "encoder", columns="less", digits=2),
             "judged": judged,
             "pools": table(
@@ -232,7 +220,6 @@ class Human(lab.Study):
             "right": pools.value.sel(bandwidths=1, contexts=8, score=SCORES[4])[1],
             "leads": lambda end, judge: (ends.sel(judge=judge, end=end) > 0).sum(),
             "lags": lambda end, judge: (ends.sel(judge=judge, end=end) < 0).sum(),
-            "half_off": abs(value.sel(judge=plain[0]) - value.sel(judge=plain[1])).max(),
             "configurations": len(run.study.configurations),
         }
 
@@ -262,104 +249,42 @@ def _choices(run: lab.Run) -> Table:
     return grid
 
 
-def _needed(run: lab.Run) -> Table:
-    """From how many contexts on pools are told right, by task, at one of the bandwidths."""
-    right = run.found.right.isel(design=0).sel(scale=run.study.bandwidths.shown)
-    counts = judgements.enough(right).astype(object).fillna("more").to_dataset(name="value")
-    return tables.table(counts, rows=("task",), columns="score")
-
-
-def _agreement(run: lab.Run) -> dict[str, Figure]:
-    """Correlations with people by task: of the chosen score and a plain one, and of all scores."""
+def _agreement(run: lab.Run) -> Figure:
+    """Correlations with people by task, of the chosen score and of a plain one."""
     found, tasks, plain = run.found, list(run.study.sets), list(run.study.plain)
     value, ends = found.people.sel(end="value", drop=True), found.people.sel(end=["low", "high"])
-    shown = xr.Dataset({"value": value, "ends": ends})
-    theirs = shown.judge.str.startswith(METRIC)
-    best = value.where(theirs).max("judge")
+    best = value.where(found.judge.str.startswith(METRIC)).max("judge")
 
     def published(panel: Axes, part: xr.Dataset) -> None:
-        look: Any = {"color": style.BLACK, "linestyle": "--", "linewidth": 0.8}
-        if part.task.ndim:
-            look |= {"linestyle": "", "marker": "|", "markersize": 12}
-            panel.plot(best, -np.arange(len(tasks)), **look, label="best published metric")
-        else:
-            panel.axvline(best.sel(task=part.task).item(), **look)
+        look: Any = {"linestyle": "", "marker": "|", "markersize": 12, "color": style.BLACK}
+        panel.plot(best, -np.arange(len(tasks)), **look, label="best published metric")
 
-    ahead, leads = found.ahead.sel(judge=CHOSEN), value.idxmax("judge").values.tolist()
+    ahead = found.ahead.sel(judge=CHOSEN)
     more, less = int((ahead.sel(end="low") > 0).sum()), int((ahead.sel(end="high") < 0).sum())
-    words, most = f"in {more} of {len(tasks)} tasks, lags in {less}", max(leads, key=leads.count)
-    both = [shown.where(theirs == kind) for kind in (False, True)]
-    both = xr.concat(both, xr.IndexVariable("by", ["ours", "published"]))
-    look: Any = {"x_label": "correlation with people", "each": published}
-    return {
-        "human": dots.facets(
-            shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
-            hue="judge", column="panel", **look,
-            headline=f"Chosen on other contexts, our score leads the best published metric {words}",
-        ),
-        "human_judges": dots.facets(
-            both.assign_coords(judge=[of.removeprefix(METRIC) for of in shown.judge.values]),
-            row="judge", hue="by", column="task", **look,
-            headline=f"{most.removeprefix(METRIC)} agrees most with people in "
-            f"{leads.count(most)} of {len(tasks)} tasks",
-        ),
-    }  # fmt: skip
-
-
-def _configurations(run: lab.Run) -> Figure:
-    """A panel a task: the correlation over the bandwidth, by how much context is subtracted."""
-    study = run.study
-    grid = run.found.grid.sel(tried_order=study.order)
-    names = {"first": "first encoder", "both": "both encoders"}
-    encoders = [name for name in names if name in grid.encoder]
-    shown = grid.sel(encoder=encoders).stack(line=("less", "encoder"))
-    lines = [names[e] + (f" - {less:g} context" if less else "") for less, e in shown.line.values]
-    shown = shown.drop_vars(("line", "less", "encoder")).assign_coords(line=lines)
-    # Only what is judged has an interval: the first encoder alone, at the scales.
-    judged = run.found.people.sel(judge=list(study.plain), end=["low", "high"])
-    judged = judged.rename(judge="multiple").assign_coords(multiple=list(study.bandwidths.scales))
-    ends = judged.expand_dims(line=lines[:1]).reindex(line=lines, multiple=shown.multiple)
-    # One colour a share; facets dashes the second line of a colour.
-    colours = np.repeat(style.CYCLE[: len(study.less)], len(encoders))
-
-    def published(panel, part):
-        if study.metrics:
-            best, _ = _best_published(run.found.sel(task=part.task.item()))
-            panel.axhline(best, color=style.GREY, linewidth=0.8, linestyle="--")
-        panel.set_xticks([0.5, 1, 2], ["0.5", "1", "2"])
-
-    figure = figures.facets(
-        xr.Dataset({"value": shown, "end": ends}), x="multiple", hue="line", column="task",
-        error="end", across=min(3, len(study.sets)), colours=dict(zip(lines, colours, strict=True)),
-        title=lambda _, task: f"{task}: up to {shown.sel(task=task).max().item():.2f}",
-        x_label="multiple of the rule's bandwidth", y_label="rank correlation", each=published,
-        size=(3.2, 2.4), sharey=True,
+    shown = xr.Dataset({"value": value, "ends": ends})
+    return dots.facets(
+        shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
+        hue="judge", column="panel", x_label="correlation with people", each=published,
+        headline="Chosen on other contexts, our score leads the best published metric in "
+        f"{more} of {len(tasks)} tasks, lags in {less}",
     )  # fmt: skip
-    for legend in figure.legends:
-        legend.remove()
-        style.legend_above(figure, figure.axes[0], columns=len(study.less))
-    best = shown.max(("line", "multiple"))
-    words = f"reaches {best.min():.2f} to {best.max():.2f}, by task"
-    tried = f"{shown.line.size} encodings and {shown.multiple.size} bandwidths"
-    return style.headline(figure, f"The best of {tried} {words}")
 
 
 def _pools(run: lab.Run) -> Figure:
-    """Columns are bandwidths, rows designs: how often a score tells the pools, mean over tasks."""
-    shown = tables.means(run.found.right, "task")
+    """A panel a design, at the bandwidths that are shown: how often a score tells the pools."""
+    right = run.found.right.sel(scale=run.study.bandwidths.shown)
 
     def chance(panel, part):
         panel.axhline(0.5, color=style.GREY, linewidth=0.8)
-        panel.set_ylim(-0.05, 1.05)
+        panel.set_ylim(-0.05, 1.1)
         style.log_counts(panel, run.study.contexts)
 
     figure = figures.facets(
-        shown, x="contexts", hue="score", row="design", column="scale", error="error",
-        each=chance, x_label="contexts in one pool", size=(2.5, 2.2), sharey=True,
-        title=lambda _, scale: f"bandwidths x {scale:g}",
-        y_label=lambda design: f"right order,\n{textwrap.fill(design, 22)}",
+        tables.t_intervals(right, "task"), x="contexts", hue="score", column="design",
+        error="error", each=chance, x_label="contexts in the more diverse pool",
+        y_label="share of pairs in the right order", size=(3.45, 2.6), sharey=True,
     )  # fmt: skip
-    least = shown.value.min(("design", "scale", "contexts"))
+    least = right.mean("task").min(("design", "contexts"))
     (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
-    words = f"{name}, is right in {most:.0%} of pairs or more, every other score in"
-    return style.headline(figure, f"{words} {second:.0%} at worst")
+    words = f"{name}, is right in {most:.0%} of pairs or more, every other score falls to"
+    return style.headline(figure, f"{words} {second:.0%} or less")

@@ -16,13 +16,12 @@ import condvendi_jax as cv
 from experiments.data import PairedEmbeddings
 from experiments.lab import Bandwidths, Scales, agreement
 
-METRIC = "metric_"
+METRIC, TEXT = "metric_", "text_"  # Of labels: published scores, and scores of the texts.
 SCORES = ("Conditional-RKE", "RKE", "Conditional-Vendi", "Vendi")
 SCORES += ("Conditional-RKE, unbiased", "RKE, unbiased")
 _POOLED = ((2, False), (1, False), (2, True))  # Orders, and whether unbiased, of pairs of scores.
 # Contexts of the less diverse pool, as a multiple of those of the more diverse one.
 DESIGNS = {"as many contexts in both": 1, "twice the contexts in the less diverse": 2}
-_ENOUGH = 0.95
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # Of the context's embedding.
 SIMILARITIES = ("edit_similarity", "trigram_similarity", "token_similarity")
 _KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
@@ -62,7 +61,7 @@ class Responses(NamedTuple):
         numbers = {
             role: values[first].astype(np.float64)
             for role, values in pairs.labels.items()
-            if role in ("people", "label", "temperature") or role.startswith(METRIC)
+            if role in ("people", "label", "temperature") or role.startswith((METRIC, TEXT))
         }
         return cls(members, known["task"].astype(str)[first], context[first], numbers)
 
@@ -120,24 +119,18 @@ def scores_of_sets(
 
 def scores_of_similarities(
     pairs: PairedEmbeddings, members: Sequence[np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """H(X) of each set in nats by score and similarity, `[S]` each, that of the cosine beside them.
-
-    The second result is the share of negative eigenvalues in the trace of each similarity.
-    """
-    sets, vectors, negative = pairs.labels["sets"], {}, {}
+) -> dict[str, np.ndarray]:
+    """H(X) of each set in nats by similarity, `[S]` each, that of the cosine beside them."""
+    sets, vectors = pairs.labels["sets"], {}
     for role in filter(pairs.further.__contains__, SIMILARITIES):
         grams = {sets[of[0]].item(): pairs.further[role][of, : len(of)] for of in members}
         similarities = cv.Similarities(grams, prompts=sets.tolist(), name=role)
-        name = role.replace("_", " ")
-        vectors[name], negative[name] = similarities.vectors, similarities.negative
-    if vectors:
-        vectors["cosine similarity"] = pairs.outputs
-    scores = {}
-    for name, rows in vectors.items():
-        both = entropies(rows.astype(np.float32), members, cv.Cosine(), (1.0, 2.0))
-        scores |= dict(zip((f"Vendi, {name}", f"RKE, {name}"), both, strict=True))
-    return scores, negative
+        vectors[role.replace("_", " ")] = similarities.vectors
+    vectors["cosine similarity"] = pairs.outputs
+    return {
+        name: entropies(rows.astype(np.float32), members, cv.Cosine(), (1.0,))[0]
+        for name, rows in vectors.items()
+    }
 
 
 def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, Any]]:
@@ -271,13 +264,3 @@ def tell_pools(
         shares = gain.copy(data=(np.sign(gain.values) + 1) / 2)
         right.append(shares.mean("draw", skipna=False))
     return xr.concat(right, "design").assign_coords(design=list(DESIGNS))
-
-
-def enough(right: xr.DataArray) -> xr.DataArray:
-    """From how many contexts on the more diverse pool scores higher 95 times in 100.
-
-    From how often it is right at each number of them, NaN where there are too few.
-    """
-    wrong = right.contexts.where(right < _ENOUGH).max("contexts")
-    fine = right.notnull() & ~(right.contexts <= wrong)
-    return right.contexts.where(fine).min("contexts")

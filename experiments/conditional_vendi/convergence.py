@@ -28,46 +28,19 @@ _EARLY = (50, 100)  # They begin there.
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
 _WHOLE = {"RKE": "plug-in", "Vendi": "all eigenvalues"}
 _CLOSE = 3  # Times n: nearer circles have their numbers at the outer sides.
-_BOTH = ",".join(scales.KERNELS)
 # The committed results have more than the default run, which is to take two minutes.
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
 _FINE = ("--repeated_up_to=12000", "--rtol=0.005")
 _EMOJI = "--sizes=250,500,1000,2000,4000,5911,7000,11822"
 _EXACT = ("--method=exact", "--sizes=2000,4000,7000", "--truncation=4729,200", _FINE[0])
-_CAPTIONS = ("--data=captions", "--sizes=250,500,1000,2000,4000,7000,8091")
-
-
-@dataclasses.dataclass(frozen=True)
-class Kernels(lab.Rules):
-    """The Gaussian kernel by several rules, the cosine, or one after the other."""
-
-    kernel: str = lab.flag(
-        "gaussian", "The kernel of outputs and prompts, or both.", choices=(*scales.KERNELS, _BOTH)
-    )
-    rules: tuple[str, ...] | None = lab.flag(
-        help="How Gaussian bandwidths are chosen: variance (CV), std (RKE), median (median "
-        "distance); each is a row of panels. variance if unset.",
-        choices=bandwidth.RULES,
-    )
-
-    @property
-    def first(self):
-        return dataclasses.replace(self, axis=self.axis[:1])
-
-    def _choose(self, pairs, rules, seed):
-        if self.kernel == "cosine" and self.rules:
-            raise ValueError("--rules means nothing with --kernel=cosine.")
-        each = [dataclasses.replace(self, kernel=kernel) for kernel in self.kernel.split(",")]
-        chosen = [lab.Rules._choose(of_one, pairs, rules, seed) for of_one in each]
-        return tuple(itertools.chain(*chosen))
+_CAPTIONS = ("--data=caption_pairs", "--sizes=250,1000,4000,8000,12500,15000,25000")
+_CAPTIONS += ("--repeated_up_to=4000",)
 
 
 class Convergence(lab.Study):
     """How many samples do the scores need?"""
 
     name = "convergence"
-    control = "The number of pairs is the question; orders of the pairs are drawn at random."
-    grows = ("n",)
     version = 3
     tolerance = 5e-3  # Spectra are estimated to half a percent.
     runs = (
@@ -75,16 +48,14 @@ class Convergence(lab.Study):
         ("--kernel=cosine", _EMOJI, *_FINE),
         ("--kernel=gaussian", _ALL_RULES, *_EXACT),
         ("--kernel=cosine", *_EXACT),
-        (*_CAPTIONS, "--kernel=gaussian", _ALL_RULES, *_FINE),
-        (*_CAPTIONS, "--kernel=cosine", *_FINE),
+        (*_CAPTIONS, "--kernel=gaussian"),
+        (*_CAPTIONS, "--kernel=cosine"),
     )
-    drawings = tuple(
-        f"convergence{grid}{data}"
-        for data in ("", "_captions")
-        for grid in ("", "_rules", "_information", "_vendi")
-    )
+    drawings = ("convergence", "convergence_caption_pairs")
+    control = "Every n is a random part of one set, and the unbiased scores do not depend on n."
+    grows = ("n",)
 
-    bandwidths: Kernels = Kernels()
+    bandwidths: lab.Rules = lab.Rules()
     truncation: tuple[str, ...] = lab.flag(
         (_SCALED, "200"),
         "Eigenvalues kept where truncated; scaled: 0.4 of the largest size, as in CV.",
@@ -211,13 +182,7 @@ class Convergence(lab.Study):
         for data in dict.fromkeys(run.data for run in runs):
             own = [run for run in runs if run.data == data]
             shown = [run for run in own if run.study.method != "exact"] or own
-            study, kernels = shown[0].study, shown[0].study.bandwidths
-            study = dataclasses.replace(study, bandwidths=kernels.first)
-            parts = {"": [dataclasses.replace(shown[0], study=study)]}
-            parts |= {"rules": shown} if shown[1:] or kernels != kernels.first else {}
-            for part, of in (parts | {"information": shown, "vendi": shown}).items():
-                name = "_".join(filter(None, ("convergence", part, data)))
-                drawn[name] = _figure(of, part if part in _PREFIXES else "conditional")
+            drawn["_".join(filter(None, ("convergence", data)))] = _figure(shown)
         return drawn
 
     @classmethod
@@ -254,8 +219,8 @@ class Convergence(lab.Study):
 
 
 def _to_one_prompt(pairs, kernel):
-    """How many outputs to one prompt differ, of any number; NaN where no prompt repeats."""
-    if len(np.unique(pairs.prompt_numbers)) == len(pairs):
+    """How many outputs to one prompt differ, of any number; NaN where few prompts repeat."""
+    if 2 * len(np.unique(pairs.prompt_numbers)) > len(pairs):
         return np.nan
     kernels = {"output_kernel": kernel, "prompt_kernel": cv.Indicator()}
     rows = pairs.outputs, pairs.prompt_numbers[:, None]
@@ -293,30 +258,28 @@ def method_of(method: str, n: int) -> str:
     return "stored" if memory.fits(n, checks.compute_dtype()) else "matrix-free"
 
 
-def _figure(runs, score):
-    """A row a rule: the curves of order 2, and those of order 1 beside them on the same scale."""
+def _figure(runs):
+    """A row a kernel, by its first rule: the curves of order 2, beside them those of order 1."""
+    kernels = [run.study.bandwidths for run in runs]
+    firsts = [dataclasses.replace(of, axis=of.axis[:1]) for of in kernels]
     parts = [over_orders(run.found) for run in runs]
     curves = list(dict.fromkeys(name for part in parts for name in part.curve.values.tolist()))
-    found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=curves, drop=True)
+    found = xr.concat(parts, "rule", join="outer").sel(score="conditional", curve=curves, drop=True)
     to_one = xr.concat([run.found.to_one_prompt.isel(repeat=0) for run in runs], "rule")
-    rules = [rule.coordinate for run in runs for rule in run.study.bandwidths.axis]
-    study, prefix, several = runs[0].study, _PREFIXES[score], len(rules) > 1
+    rules, study = [of.axis[0].coordinate for of in firsts], runs[0].study
     places = list(itertools.product(rules, ("RKE", "Vendi")))
-    shared = "row" if score == "conditional" else False  # The others' orders are decades apart.
     figure, panels = style.panels(
-        len(places), columns=2, size=(3.45, 2.3), sharex=True, sharey=shared
+        len(places), columns=2, size=(3.45, 2.3), sharex=True, sharey="row"
     )
     for panel, (rule, order) in zip(panels, places, strict=True):
         settled: dict[int, float] = {}
         for number, name in enumerate(name for name in curves if name.startswith(order)):
             curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
-            if not curve.n.size:  # A truncation of another run.
-                continue
             last, (_, start) = curve.value[-1].item(), settling.verdict(curve)
             ends = last * (1 - settling.NEAR), last * (1 + settling.NEAR)
             panel.axhspan(*ends, color="0.88", zorder=0)
             part = curve.sel(n=curve.n.isin((*study.shown, study.n)))
-            look = style.look(number, style.score_colour(prefix + name))
+            look = style.look(number, style.score_colour("Conditional-" + name))
             look |= {"linestyle": style.DASHES[number], "elinewidth": 0.8}
             look["label"] = name.partition(", ")[2] or _WHOLE[order]
             panel.errorbar(part.n, part.value, 2 * part.error.fillna(0), **look)
@@ -328,30 +291,31 @@ def _figure(runs, score):
         sides = ("right", "left") if close else ("center",) * len(settled)
         for point, side in zip(sorted(settled.items()), sides, strict=True):
             style.above(panel, f"{point[0]:,}", point, 6, side)
-        if order == "RKE" and score == "conditional" and to_one.sel(rule=rule) > 0:
+        if order == "RKE" and to_one.sel(rule=rule) > 0:
             value = to_one.sel(rule=rule).item()
             style.known(panel, value, f"outputs to one prompt: {value:.2f}", below=True)
-        ticks = [n for n in (50, 250, 1000, 4000) if n < study.n / 2.9]
-        style.log_counts(panel, [*ticks, study.n])
+        style.log_counts(panel, [*(n for n in (50, 250, 1000, 4000) if n < study.n / 2.9), study.n])
         rule_name = rule if rule in ("cosine", "given") else f"{rule} rule"
-        panel.set_title(f"{prefix}{order}" + (f", {rule_name}" if several else ""))
+        panel.set_title(f"Conditional-{order}, {rule_name}")
         panel.tick_params(labelbottom=True)
-    for panel in panels[:: 2 if shared else 1]:
-        panel.set_ylim(0, 1.15 * panel.get_ylim()[1])
     for panel in panels[::2]:
+        panel.set_ylim(0, 1.15 * panel.get_ylim()[1])
         panel.set_ylabel("effective modes")
     for panel in panels[-2:]:
         panel.set_xlabel("sample size n")
     style.label_lines(*panels)
     said = []
     for name, words in (
-        ("RKE, unbiased", f"Unbiased {prefix}RKE"),
-        ("Vendi", f"full {prefix}Vendi"),
+        ("RKE, unbiased", "Unbiased Conditional-RKE"),
+        ("Vendi", "full Conditional-Vendi"),
     ):
-        verdicts = [settling.verdict(found.sel(rule=rule, curve=name)) for rule in rules]
-        by = f"settles by {sum(start is not None for _, start in verdicts)} of {len(rules)} kernels"
-        said.append(f"{words} {by if several else verdicts[0][0]}")
+        verdicts = [settling.verdict(found.sel(rule=rule, curve=name))[0] for rule in rules]
+        verdict = " and ".join(dict.fromkeys(verdicts)).replace("and settles at", "and")
+        said.append(f"{words} {verdict}")
     style.headline(figure, ", ".join(said))
-    n = f"{study.repeats} orders" if study.repeats > 1 else ""
-    bars = "" if several else "two deviations of a sample; grey: end ± 2%; circle: settled"
-    return figures.caption(figure, runs, n=n, bars=bars)
+    bars = "two deviations of a sample; grey: end ± 2%; circle: settled"
+    runs = [
+        dataclasses.replace(run, study=dataclasses.replace(run.study, bandwidths=first))
+        for run, first in zip(runs, firsts, strict=True)
+    ]
+    return figures.caption(figure, runs, bars=bars)

@@ -126,8 +126,25 @@ def load_t2i_second() -> PairedEmbeddings:
     )
 
 
+def load_caption_pairs() -> PairedEmbeddings:
+    """The photographs with their first captions, and with further ones out of two other files."""
+    first, five = read_set(FOLDER / "captions.npz"), read_set(FOLDER / "captioning.npz")
+    with np.load(FOLDER / "caption_pairs.npz", allow_pickle=False) as stored:
+        prompts, photograph = _unit_rows(stored["prompts"]), stored["photograph"].astype(int)
+        description = str(stored["description"])
+    further = five.labels["caption"] > 0
+    photograph = np.concatenate([np.arange(len(first)), five.labels["prompt"][further], photograph])
+    return PairedEmbeddings(
+        "caption_pairs",
+        first.outputs[photograph],
+        np.concatenate([first.prompts, five.outputs[further], prompts]),
+        description,
+        {"photograph": photograph, "pictures": first.labels["pictures"][photograph]},
+    )
+
+
 _LOADERS = {"emoji": load_emoji, "mixture": load_mixture, "human": load_human}
-_LOADERS["t2i_second"] = load_t2i_second
+_LOADERS |= {"t2i_second": load_t2i_second, "caption_pairs": load_caption_pairs}
 # Those of sets.toml, in its order; where there is no loader above they are files.
 SETS = {
     name: DataSet(

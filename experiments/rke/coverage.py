@@ -4,11 +4,13 @@ Half of the outputs are the reference. Of the other half, only some types are ke
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy.spatial import distance
 
 import condvendi_jax as cv
@@ -20,7 +22,7 @@ from experiments.lab import curves, figures, scales, style, tables
 
 SHARES = ("Recall", "Coverage")
 # So many numbers of samples, between these or as far as the data go.
-_SIZES, _SMALLEST, _LARGEST = 8, 50, 2000
+_SIZES, _SMALLEST, _LARGEST = 8, 50, 5000
 # A curve has settled where single samples stay this near to its last value.
 _NEAR = 0.05
 
@@ -87,13 +89,14 @@ class Coverage(lab.Study):
     """How many samples do RKE-MC, recall and coverage need?"""
 
     name = "coverage"
-    control = "All samples have the same reference; the number of samples is the question."
-    grows = ("kept", "n")
-    data = "dogs"
+    data = "fashion_features"
     needs = ("types",)
     paired = False
     version = 2
-    drawings = "coverage", "coverage_neighbours", "coverage_bandwidths"
+    runs = ((), ("--data=dogs",))
+    drawings = "coverage", "coverage-dogs"
+    control = "Metrics are compared at equal numbers of samples and of references."
+    grows = ("kept", "n")
 
     output_bandwidth: float | None = lab.flag(
         None, "The bandwidth, in the units of the outputs; by the rule of RKE if unset.", above=0
@@ -168,44 +171,47 @@ class Coverage(lab.Study):
         return xr.Dataset(whole, labels | {"scale": list(self.scales)})
 
     def tables(self, run):
-        """Each metric at every setting and number of samples."""
+        """Each metric at every k, or multiple of the bandwidth, and number of samples."""
         for metric, curve in by_metric(run.found).items():
-            rows, names = ("setting", "n"), {"setting": f"{metric}, k or multiple"}
-            yield tables.table(curve, rows=rows, columns="kept", error="error", names=names)
+            setting = "k" if metric in SHARES else "scale"
+            names = {"k": f"{metric}, k", "scale": f"{metric}, bandwidth x"}
+            options = {"columns": "kept", "error": "error", "names": names}
+            yield tables.table(curve, rows=(setting, "n"), **options)
 
     @classmethod
     def figures(cls, runs):
-        return {name: of for run in runs for name, of in _figures(run).items()}
+        return {run.folder.name: _figure(run) for run in runs}
 
     @classmethod
     def facts(cls, runs):
-        found, metrics = runs[0].found, by_metric(runs[0].found)
-        modes = metrics["RKE-MC"].assign(orders=runs[0].study.repeats)
+        metrics = {run.folder.name: by_metric(run.found) for run in runs}
+        sizes = {run.folder.name: shared(run.found) for run in runs}
 
-        def line(metric, kept, setting):
-            return metrics[metric].value.sel(kept=kept, setting=setting).dropna("n")
+        def table(run, names, setting):
+            equal = {name: metrics[run][name].sel(n=sizes[run]) for name in names}
+            shown: Any = xr.concat(list(equal.values()), xr.IndexVariable("metric", list(equal)))
+            return tables.table(shown, rows=("metric", setting), columns="kept", digits=3)
 
-        equal = [curve.sel(n=shared(found)).expand_dims(metric=[m]) for m, curve in metrics.items()]
-        names = {kept: f"{kept} breeds" for kept in runs[0].study.kept}
-        of = {"rows": ("metric", "setting"), "columns": "kept", "names": names, "digits": 3}
+        def settled(run, kept, scale):
+            curve = metrics[run]["RKE-MC"].sel(kept=kept, scale=scale)
+            return samples_settle(curve.assign(orders=runs[0].study.repeats), _NEAR)
+
+        def last(run, metric, kept, **setting):
+            return metrics[run][metric].value.sel(kept=kept, **setting).dropna("n")[-1]
+
         return {
-            "last": lambda *of: line(*of)[-1],
-            "settled": lambda kept, setting: samples_settle(
-                modes.sel(kept=kept, setting=setting), _NEAR
-            ),
-            "shared": shared(found),
-            "table": tables.table(xr.concat(equal, "metric", join="outer"), **of),
+            "last": last,
+            "settled": settled,
+            "shared": sizes,
+            "shares": lambda run: table(run, SHARES, "k"),
+            "modes": lambda run: table(run, ["RKE-MC"], "scale"),
         }
 
 
-def by_metric(found: xr.Dataset) -> dict[str, xr.Dataset]:
-    """Means and standard deviations over the repeats, where every repeat has so many samples.
-
-    Of each metric; `setting` is the number of neighbours, or the multiple of the bandwidth.
-    """
-    values = {name: found.share.sel(metric=name, drop=True).rename(k="setting") for name in SHARES}
-    values["RKE-MC"] = found.modes.rename(scale="setting")
-    return {name: tables.spreads(of, "repeat") for name, of in values.items()}
+def by_metric(found: xr.Dataset, of: Callable[..., xr.Dataset] = tables.spreads) -> dict[str, Any]:
+    """Means and standard deviations over the repeats, where every repeat has so many samples."""
+    values = {name: found.share.sel(metric=name, drop=True) for name in SHARES}
+    return {name: of(v, "repeat") for name, v in (values | {"RKE-MC": found.modes}).items()}
 
 
 def shared(found: xr.Dataset) -> int:
@@ -213,47 +219,37 @@ def shared(found: xr.Dataset) -> int:
     return int(found.n[np.isfinite(found.modes).all(("kept", "repeat", "scale"))].max())
 
 
-def _figures(run):
-    """Metrics against the number of samples; shares against k; RKE-MC by bandwidth."""
-    study, equal, metrics = run.study, shared(run.found), by_metric(run.found)
-    whole = metrics["RKE-MC"].value.sel(kept=max(study.kept)).isel(n=-1, drop=True)
-    modes = metrics["RKE-MC"] = metrics["RKE-MC"] / whole  # Of the last value of all types.
-    middle = {name: of.setting.values[of.sizes["setting"] // 2] for name, of in metrics.items()}
-    few, names = min(study.kept), {k: f"{k} of {study.types} types" for k in study.kept}
+def _figure(run: lab.Run) -> Figure:
+    """The metrics against the number of samples; RKE-MC at two bandwidths, over its last values."""
+    study, metrics, every = run.study, by_metric(run.found, tables.t_intervals), max(run.study.kept)
+    k = study.neighbours[len(study.neighbours) // 2]
+    shown = {f"{name}, k = {k}": metrics[name].sel(k=k, drop=True) for name in SHARES}
+    settled = []
+    for scale in study.scales[:2]:
+        modes = metrics["RKE-MC"].sel(scale=scale, drop=True)
+        width = f"{scale * study.output_bandwidth:.2g}"
+        last = modes.value.sel(kept=every)[-1].item()
+        shown[f"RKE-MC, bandwidth {width}: {last:.3g} at the end"] = modes / last
+        single = by_metric(run.found)["RKE-MC"].sel(kept=every, scale=scale)
+        settled += [samples_settle(single.assign(orders=study.repeats), _NEAR)]
 
     def known(panel, part):
-        for kept in study.kept:
+        for kept in study.kept if part.metric.item().startswith(SHARES) else ():
             panel.axhline(kept / study.types, color=style.BLACK, linestyle=":", linewidth=1)
-        if "n" in part.dims:
-            style.log_counts(panel, study.sizes[:: -(-len(study.sizes) // 3)])
-        if "n" in part.dims and part["metric"] == SHARES[1]:
-            expected = expected_coverage(study.sizes, middle[SHARES[1]])
+        style.log_counts(panel, study.sizes[:: -(-len(study.sizes) // 3)])
+        if part.metric.item().startswith(SHARES[1]):
+            expected = expected_coverage(study.sizes, k)
             panel.plot(study.sizes, expected, color=style.GREY, linewidth=4, alpha=0.4, zorder=0)
         panel.set_ylim(0, 1.1)
 
-    def drawn(of, x, x_label):
-        shown: Any = xr.concat(list(of.values()), xr.IndexVariable("metric", [*of]))
-        figure = figures.facets(
-            shown, x=x, hue="kept", column="metric", error="error", sharey=True, each=known,
-            names=names, x_label=x_label, y_label="share (dotted: of types)",
-            size=(7 / len(of), 2.6),
-        )  # fmt: skip
-        words = []
-        for name, metric in of.items():
-            at = metric.value.sel(kept=few).sel({"n": equal} if x == "n" else {}).values
-            spread = f" to {at.max():.0%}" if at.ndim else ""
-            words.append(f"{name} {at.min():.0%}{spread}")
-        words = f"Samples of {names[few]} ({few / study.types:.0%}): {', '.join(words)}"
-        style.headline(figure, words)
-        n = f"a random half is the reference; k = {middle[SHARES[0]]}, bandwidth "
-        n += f"{study.output_bandwidth:.3g}; RKE-MC over its last value"
-        return figures.caption(figure, run, n=n, bars=f"deviation over {study.repeats} repeats")
-
-    along = {name: of.sel(setting=middle[name], drop=True) for name, of in metrics.items()}
-    by = {f"RKE-MC x {x:g}": modes.sel(setting=x, drop=True) for x in study.scales}
-    shares = {name: metrics[name].sel(n=equal, drop=True) for name in SHARES}
-    return {
-        run.folder.name: drawn(along, "n", "number of samples"),
-        f"{run.folder.name}_neighbours": drawn(shares, "setting", "nearest neighbours k"),
-        f"{run.folder.name}_bandwidths": drawn(by, "n", "number of samples"),
-    }
+    whole: Any = xr.concat(list(shown.values()), xr.IndexVariable("metric", list(shown)))
+    names = {kept: f"{kept} of {study.types} types" for kept in study.kept}
+    figure = figures.facets(
+        whole, x="n", hue="kept", column="metric", across=2, error="error", sharey=True, each=known,
+        names=names, x_label="number of samples", y_label="share of references", size=(3.45, 2.2),
+    )  # fmt: skip
+    figure.axes[2].set_ylabel("RKE-MC over its last value")
+    words = " or ".join("no number of" if n is None else f"{n:,}" for n in settled)
+    style.headline(figure, f"RKE-MC stays within 5% of its end from {words} samples on")
+    n = f"{2 * study.sizes[-1]:,} outputs, half of them the reference; dotted: share of the types"
+    return figures.caption(figure, run, n=n, bars=f"95% of means over {study.repeats} repeats")

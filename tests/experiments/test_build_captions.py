@@ -35,7 +35,7 @@ def built(tmp_path_factory):
         repository(folder / "t", "a/t", {"Flickr8k.token.txt": "\n".join(lines).encode()}),
     )
     constants = {"KINDS": ("dog", "water"), "OF_A_KIND": 5, "DRAWN": 22}
-    constants |= {"PICTURE_STEP": 2.0**-8, "TEXT_STEP": 2.0**-7}
+    constants |= {"PAIRS": 60 + 4 * 22 + 50, "PICTURE_STEP": 2.0**-8, "TEXT_STEP": 2.0**-7}
     made = make(captions, folder, *clones, name="captions", **constants)
     return made, folder / "captioning.npz"
 
@@ -69,6 +69,20 @@ def test_drawn_photographs_have_all_five_captions(built):
     np.testing.assert_allclose(found.outputs, texts.rows(written), atol=2.0**-7)
     np.testing.assert_array_equal(found.labels["pictures"], whole.labels["pictures"][number])
     assert "five human captions of each of 22 photographs" in found.description
+
+
+def test_further_captions_make_the_pairs_up(built, monkeypatch):
+    """Of 38 photographs that were not drawn a second caption, and of 12 a third."""
+    (whole, _, _, _, texts), path = built
+    monkeypatch.setattr(sets, "FOLDER", path.parent)
+    found = sets.load_caption_pairs()
+    photograph, count = found.labels["photograph"], COUNT + 4 * 22
+    assert len(found) == count + 50 and f"{count + 50} pairs" in found.description
+    assert sorted(np.bincount(photograph)) == [2] * 26 + [3] * 12 + [5] * 22
+    np.testing.assert_array_equal(found.outputs, whole.outputs[photograph])
+    number = np.array([np.sum(photograph[:k] == p) for k, p in enumerate(photograph)])
+    written = [captions_of(n)[k] for n, k in zip(photograph, number, strict=True)]
+    np.testing.assert_allclose(found.prompts, texts.rows(written), atol=2.0**-7)
 
 
 def test_photographs_are_drawn_by_kind_and_then_at_random(monkeypatch):

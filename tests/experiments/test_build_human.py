@@ -63,7 +63,11 @@ def test_every_response_knows_its_set_and_what_people_said(both):
     np.testing.assert_allclose(labels["temperature"], [np.nan] * 6 + [0.7] * 4)
     np.testing.assert_allclose(labels["metric_SentBert"], labels["people"] / 5)
     np.testing.assert_array_equal(labels["metric_BertScore"], -1)
-    assert set(labels) == {"task", "sets", "prompt", "people", "label", "temperature", *METRICS}
+    texts = {f"text_{name}" for name in similarities.OF_TEXTS}
+    known = {"task", "sets", "prompt", "people", "label", "temperature", *METRICS}
+    assert set(labels) == known | texts
+    # "ab" three times has two different n-grams (of one word) of six.
+    np.testing.assert_allclose(labels["text_distinct-n"][[0, 3, 6]], [1, 1 / 3, 1])
     assert "3 sets" in pairs.description and "2 contexts" in pairs.description
 
 
@@ -110,3 +114,16 @@ def test_texts_are_compared_by_words_characters_and_tokens(monkeypatch):
     np.testing.assert_allclose(found["token_similarity"][3], [0.8, 0.8, 0.5, 1], atol=1e-6)
     # " a ", "a b", " b " and " b ", "b a", " a ", "a c", " c ": two of six.
     assert found["trigram_similarity"][3, 0] == pytest.approx(2 / 6)
+
+
+def test_scores_of_texts_are_those_by_hand():
+    """Of "a b c" and "a b d": two words and a pair of words in common."""
+    texts = ["a b c", "A b, d"]
+    # Four words of six, three pairs of four, two triples of two.
+    assert similarities.distinct_n(texts) == pytest.approx((4 / 6 + 3 / 4 + 1) / 3)
+    # Two of three words, (1 + 1) of (2 + 1) pairs, (0 + 1) of (1 + 1) triples; as long.
+    assert similarities.self_bleu(texts) == pytest.approx(-((2 / 3 * 2 / 3 * 1 / 2) ** (1 / 3)))
+    # All words of a text of two in one of three, which is longer by half.
+    assert similarities.bleu(["a", "b"], [["a", "b", "c"]]) == pytest.approx(np.exp(1 - 3 / 2))
+    assert similarities.self_bleu(["a", "b"]) == 0
+    assert similarities.compression(["ab" * 50] * 2) < similarities.compression(["ab", "cd"])

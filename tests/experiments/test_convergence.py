@@ -10,8 +10,9 @@ from oracles import entropy, gaussian_gram
 from small import flags, small_pairs, widths, write
 from studies import execute
 
+from experiments import lab
 from experiments.conditional_vendi import convergence, settling
-from experiments.conditional_vendi.convergence import Convergence, Kernels
+from experiments.conditional_vendi.convergence import Convergence
 
 small = small_pairs("--sizes=40,80,150", "--repeats=2", "--rules=median", "--truncation=scaled,10")
 
@@ -142,7 +143,7 @@ def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(fini
     assert settling.deviation([finished], [], "vendi") is None
     assert settling.deviation([finished], [known], "vendi") == 0
     (chosen,) = finished.study.bandwidths.axis
-    other = Kernels(axis=(dataclasses.replace(chosen, prompts=1.01 * chosen.prompts),))
+    other = lab.Rules(axis=(dataclasses.replace(chosen, prompts=1.01 * chosen.prompts),))
     assert settling.deviation([finished], [changed(known, bandwidths=other)], "vendi") is None
     for changes in ({"arrays": {"outputs": "of others"}}, {"seed": 1}):
         stranger = dataclasses.replace(known, identity=finished.identity | changes)
@@ -153,7 +154,7 @@ test_bad_flags_are_refused = studies.refuses(
     Convergence,
     ("--sizes=40,1000", "between 2 and n = 150"),
     ("--truncation=half", "whole numbers or 'scaled', received 'half'"),
-    ("--kernel=cosine", "--rules means nothing with --kernel=cosine"),
+    ("--kernel=cosine", "--rules"),
 )
 
 

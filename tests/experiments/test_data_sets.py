@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 TYPES = {"dogs": 140, "fruits": 78, "clothing": 136, "animals": 140, "objects": 140}
 """The sets of types, with the photographs of the kind that has the fewest."""
 NON_COMMERCIAL = {"dogs", "animals", "objects", "captions", "captioning", "judged_captions"}
-FILES = [name for name in SETS if name not in ("emoji", "mixture", "t2i_second")]
+FILES = [name for name in SETS if name not in ("emoji", "mixture", "t2i_second", "caption_pairs")]
 # To multiples of a step, so not of norm 1.
 ROUNDED = ("captions", "captioning", "judged_captions", "stories", "answers")
 ROUNDED += ("post_training", "same_answers", "interventions", "captioners", "ten_captions")
@@ -82,6 +82,11 @@ def test_a_set_of_types_has_ten_kinds_twenty_wordings_and_prompts_four_times(nam
 
 def test_every_photograph_has_one_caption_or_five():
     captions, captioning = load("captions"), load("captioning")
+    pairs = load("caption_pairs")
+    assert len(pairs) == 25_000 and SETS["caption_pairs"].licence.startswith("NC: ")
+    # No caption of a photograph stands twice.
+    every = np.column_stack([pairs.labels["photograph"], pairs.prompts])
+    assert len(np.unique(every, axis=0)) > 24_900
     assert captions.labels["photograph"].tolist() == list(range(PHOTOGRAPHS))
     assert captioning.labels["caption"].tolist() == list(range(5)) * DRAWN
     number = captioning.labels["prompt"]

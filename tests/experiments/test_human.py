@@ -100,26 +100,6 @@ def test_entropies_of_sets_are_those_of_numpy_at_every_order():
         np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-def test_similarities_are_scored_in_place_of_kernels_wherever_the_rows_of_a_set_are():
-    pairs, members = judged_sets(sets=6), np.arange(24).reshape(6, 4).T.reshape(-1)
-    grams = np.stack([x @ x.T for x in pairs.outputs.astype(np.float64).reshape(6, 4, 3)])
-    rows = np.pad(grams**2, ((0, 0), (0, 0), (0, 2))).reshape(24, 6)
-    pairs = dataclasses.replace(pairs, further={"edit_similarity": rows}).rows(members)
-    of_sets = Responses.of(pairs).members
-    scores, negative = judgements.scores_of_similarities(pairs, of_sets)
-    assert list(negative) == ["edit similarity"] and abs(negative["edit similarity"]) < 1e-6
-    for name, squares in (("edit similarity", grams**2), ("cosine similarity", grams)):
-        for score, order in (("Vendi", 1), ("RKE", 2)):
-            wanted = [oracles.entropy(gram, order=order) for gram in squares]
-            np.testing.assert_allclose(scores.pop(f"{score}, {name}"), wanted, atol=1e-4)
-    assert not scores
-    # The eigenvalues of the first matrix are then 1 - 2^(1/2), 1, 1 and 1 + 2^(1/2).
-    rows[:4, :4] = [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
-    pairs = dataclasses.replace(pairs, further={"edit_similarity": rows[members]})
-    negative = judgements.scores_of_similarities(pairs, of_sets)[1]["edit similarity"]
-    np.testing.assert_allclose(negative, (np.sqrt(2) - 1) / 24, rtol=1e-4)
-
-
 def test_both_encoders_are_the_product_of_their_kernels():
     first, second = judged_sets(0), judged_sets(1)
     pairs = dataclasses.replace(first, further={"second_outputs": second.outputs * 3})
@@ -243,16 +223,12 @@ def test_published_metrics_labels_and_temperatures_are_beside():
     number, people = pairs.labels["sets"], pairs.labels["people"]
     labels = {"metric_same": people, "metric_other": np.sin(number * 7.0), "temperature": people**3}
     labels["label"] = (people > np.median(people)).astype(float)
-    near = np.repeat(1 - np.argsort(np.argsort(people[::4])) / 24, 4)[:, None]
-    rows = np.where(np.arange(4) == np.arange(96)[:, None] % 4, 1, near)  # All pairs of a set.
-    similar = {"trigram_similarity": rows.astype(np.float32)}
-    pairs = dataclasses.replace(pairs, labels=pairs.labels | labels, further=similar)
+    pairs = dataclasses.replace(pairs, labels=pairs.labels | labels)
     widths = lab.Scales(output_bandwidth=0.7, prompt_bandwidth=0.7)
     study = Human(bandwidths=widths, folds=2, resamples=50, draws=2, contexts=(1,))
     found = computed(study, pairs)[1]
     same = found.sel(judge="metric_same")
-    ordered = found.sel(judge=["Vendi, trigram similarity", "RKE, trigram similarity"])
-    for judged in (ordered.people, same.people, same.accuracy, same.temperature, same.ahead + 1):
+    for judged in (same.people, same.accuracy, same.temperature, same.ahead + 1):
         np.testing.assert_allclose(judged, 1)
     values = found.sel(end="value")
     np.testing.assert_allclose(values.ahead, values.people - 1, atol=1e-12)
