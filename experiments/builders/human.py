@@ -94,7 +94,10 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         "label": np.where(heated, np.float32(np.nan), value),
         "temperature": np.where(heated, value, np.float32(np.nan)),
         **{name: numbers(name) for name in metrics},
-        **{TEXT + name: np.float32(list(map(score, texts))) for name, score in OF_TEXTS.items()},
+        **{
+            TEXT + name: np.array([score(of) for of in texts], np.float32)
+            for name, score in OF_TEXTS.items()
+        },
     }
     common.write_set(
         output,
