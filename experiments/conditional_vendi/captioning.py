@@ -208,6 +208,7 @@ class Captioning(lab.Study):
     @classmethod
     def figures(cls, runs):
         drawn, lines = {}, [run for run in runs if "k = 1" in run.study.captioners]
+        lines = [run for run in lines if 2.0 in run.study.orders]
         if lines := [run for run in lines if run.data] or lines:  # With as many photographs.
             drawn[cls.name] = _numbers(lines)
         for run in runs:
@@ -246,11 +247,15 @@ def _numbers(runs: Sequence[lab.Run]) -> Figure:
         sharey="none",
         title=lambda score, scale: f"{score.capitalize()}-RKE, bandwidths x {scale:g}",
     )  # fmt: skip
-    first = next(iter(parts.values())).value.sel(score=SCORES[1], scale=0.5).dropna("captioner")
-    most, sampled = int(first.captioner[-1]), parts[[*parts][1]].value.sel(score=SCORES[1])
-    early, who = float(sampled.sel(scale=0.5, captioner=2)), next(iter(parts))
-    words = f"of {most} captions {float(first[-1]):.1f} differ; the unbiased score of two says"
-    style.headline(drawn, f"{who[0].upper()}{who[1:]}, half the bandwidths: {words} {early:.1f}")
+    who, scale = next(iter(parts)), float(found.scale[0])
+    counted, sampled = (
+        found.value.sel(of=of, score=SCORES[1], scale=scale).dropna("captioner")
+        for of in (who, f"{who}, unbiased")
+    )
+    words = f"of {int(counted.captioner[-1])} captions {float(counted[-1]):.1f} differ"
+    if sampled.size:
+        words += f"; the unbiased score of {int(sampled.captioner[0])} says {float(sampled[0]):.1f}"
+    style.headline(drawn, f"{who[0].upper()}{who[1:]}, bandwidths x {scale:g}: {words}")
     n = f"{min(max(run.study.counts.values()) for run in runs)} photographs of each"
     return figures.caption(drawn, runs, n=n, bars="95% by the jackknife over photographs")
 
