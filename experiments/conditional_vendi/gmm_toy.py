@@ -7,6 +7,7 @@ quarter of the bandwidth, half of it, or all of it.
 """
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -131,17 +132,22 @@ def moves(values: np.ndarray) -> str:
     return ends if len(set(steps)) == 1 else f"{ends}, up and down"
 
 
-def _trends(run: lab.Run) -> list[list[str]]:
-    """How the scores of order 1 move as the modes of one mixture become more, a row a trend."""
-    found, spreads = _by_modes(run).value, list(run.study.spreads)
-    rows = [["more modes of", "score", "printed", *(f"spread {of:g}" for of in spreads)]]
+def _moving(run: lab.Run) -> Iterator[tuple[str, str, tuple[float, float], np.ndarray]]:
+    """Of each trend: what varies, the score, its printed ends, and ours `[spreads, modes]`."""
+    found = _by_modes(run).value
     for varied, printed in PRINTED.items():
         for score, ends in zip(SCORES, printed, strict=False):
-            line = (
-                found.sel(varied=varied, score=score).dropna("modes").transpose("spread", "modes")
-            )
-            rows.append([varied, score, moves(np.array(ends)), *map(moves, line.values)])
-    return rows
+            line = found.sel(varied=varied, score=score).dropna("modes")
+            yield varied, score, ends, line.transpose("spread", "modes").values
+
+
+def _trends(run: lab.Run) -> list[list[str]]:
+    """How the scores of order 1 move as the modes of one mixture become more, a row a trend."""
+    spreads = [f"spread {of:g}" for of in run.study.spreads]
+    return [["more modes of", "score", "printed", *spreads]] + [
+        [varied, score, *map(moves, [np.array(ends), *ours])]
+        for varied, score, ends, ours in _moving(run)
+    ]
 
 
 def _lines(run: lab.Run) -> Figure:
@@ -158,12 +164,10 @@ def _lines(run: lab.Run) -> Figure:
     ):
         modes = run.study.varied[varied]
         panel.plot([modes[0], modes[-1]], PRINTED[varied][score], "k*", label="_", zorder=3)
-    come_out = 0
-    for varied, printed in PRINTED.items():
-        for score, ends in zip(SCORES, printed, strict=False):
-            line = found.value.sel(varied=varied, score=score).dropna("modes")
-            moved = line.isel(modes=-1) - line.isel(modes=0)
-            come_out += int((moved * (ends[1] - ends[0]) > 0).all())
+    come_out = sum(
+        bool(((of[:, -1] - of[:, 0]) * (ends[1] - ends[0]) > 0).all())
+        for _, _, ends, of in _moving(run)
+    )
     style.headline(drawn, f"{come_out} of 4 printed trends come out at every spread")
     n = f"n = {run.study.n:,} pairs, {run.study.repeats} draws, bandwidth {run.study.bandwidth:g}"
     return figures.caption(drawn, run, n=f"{n}; stars: printed, of another geometry", bars="95%")
