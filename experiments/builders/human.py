@@ -17,8 +17,8 @@ from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
 from experiments.builders.similarities import OF_TEXTS, of_responses
 from experiments.builders.universal import load_universal
-from experiments.calibration.judgements import TEXT
 from experiments.data.repository import Repository
+from experiments.data.sets import TEXT
 
 REPOSITORY = ("fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e577673b0b53")
 FAMILIES = ("conTest", "McDiv_nuggets", "decTest")

@@ -14,9 +14,10 @@ import xarray as xr
 
 import condvendi_jax as cv
 from experiments.data import PairedEmbeddings
+from experiments.data.sets import TEXT
 from experiments.lab import Bandwidths, Scales, agreement
 
-METRIC, TEXT = "metric_", "text_"  # Of labels: published scores, and scores of the texts.
+METRIC = "metric_"  # Of labels that are published scores.
 SCORES = ("Conditional-RKE", "RKE", "Conditional-Vendi", "Vendi")
 SCORES += ("Conditional-RKE, unbiased", "RKE, unbiased")
 _POOLED = ((2, False), (1, False), (2, True))  # Orders, and whether unbiased, of pairs of scores.

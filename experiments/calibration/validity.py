@@ -20,7 +20,8 @@ from condvendi_jax.encoders import load_minilm
 from experiments import lab
 from experiments.builders import similarities
 from experiments.calibration import judgements
-from experiments.calibration.judgements import METRIC, TEXT, Responses
+from experiments.calibration.judgements import METRIC, Responses
+from experiments.data.sets import TEXT
 from experiments.lab import agreement, dots, figures, tables
 
 VENDI, RKE, SECOND, CLUSTERS = "Vendi", "RKE", "Vendi, second encoder", "clusters"

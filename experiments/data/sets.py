@@ -21,6 +21,7 @@ SEED = 0  # Of what the builders draw.
 FOLDER = Path(__file__).parent
 EMOJI_FILE = FOLDER / "emoji.npz"
 FURTHER, LABEL, INDEX = "further_", "label_", "_index"
+TEXT = "text_"  # Of labels that are scores of texts, which are not shipped.
 _MIXTURE_N, _MIXTURE_DIMENSIONS = 4000, (64, 32)
 
 

@@ -23,8 +23,8 @@ def rounded(values: np.ndarray, order: float = 1.0) -> np.ndarray:
 
 
 def ranks(values: np.ndarray, order: float = 1.0) -> np.ndarray:
-    """Ranks from 1, `[n]`; values that are equal up to rounding share their mean rank."""
-    return stats.rankdata(rounded(values, order))
+    """Ranks from 1, `[n]`, NaN last; values that are equal up to rounding share their mean rank."""
+    return stats.rankdata(np.nan_to_num(rounded(values, order), nan=np.inf))
 
 
 def spearman(
