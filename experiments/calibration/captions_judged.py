@@ -217,12 +217,12 @@ class CaptionsJudged(lab.Study):
             style.headline(drawn[name], f"The best scores: {words}")
         whole = found.value.sel(score="MID", drop=True).expand_dims(share=[1.0])
         fewer = xr.concat([whole, found.fewer], "share").sortby("share").sel(measure=first)
-        least, name = float(fewer.share.min()), cls.drawings[2]
+        third, name = float(fewer.share.sel(share=1 / 3, method="nearest")), cls.drawings[2]
         drawn[name] = draw(fewer.to_dataset(name="value"), x="share", log_x=True, size=(2.6, 2.5),
                            x_label="share of the references")  # fmt: skip
-        kept = (fewer.sel(share=least) / fewer.sel(share=1.0)).sel(end="value").to_series().items()
+        kept = (fewer.sel(share=third) / fewer.sel(share=1.0)).sel(end="value").to_series().items()
         words = ", ".join(f"{k:.0%} ({measure})" for measure, k in kept)
-        style.headline(drawn[name], f"With {least:.0%} of the references MID keeps {words}")
+        style.headline(drawn[name], f"With {third:.0%} of the references MID keeps {words}")
         bars = ("95%; crosses: printed for the method in brackets",) * 2 + ("95%",)
         for figure, words in zip(drawn.values(), bars, strict=True):
             figures.caption(figure, run, n=f"fitted to {run.study.fitted:,} others", bars=words)

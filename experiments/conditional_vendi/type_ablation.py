@@ -290,14 +290,16 @@ def _contrast(runs: Sequence[lab.Run]) -> Figure:
 def _sets(runs: Sequence[lab.Run]) -> Figure:
     """How many times the score of all types is that of one, in every set."""
     found, study = _together(runs), runs[0].study
+    named = {"second": "dogs, second prompts", **{m: f"drawings, T = {m}" for m in _MODELS}}
+    rows = [named.get(run, run) for run in found.run.values]
+    found = found.assign_coords(run=rows, prompting=["unnamed types", "named types"])
     equal = _equal(found)
     growth = type_draws.growth(found.value.sel(scale=study.bandwidths.shown, drop=True))
     panels = ((_SHOWN[0], EACH), (_SHOWN[0], equal), (UNBIASED, equal))
     labels = [f"{score},\n{_names(study, equal)[design]}" for score, design in panels]
     parts = [growth.sel(score=score, design=design, drop=True) for score, design in panels]
 
-    unnamed, named = (parts[2].value.sel(prompting=of) for of in PROMPTINGS)
-    apart = unnamed / named
+    apart = parts[2].value.isel(prompting=0) / parts[2].value.isel(prompting=1)
     drawn = dots.facets(
         xr.concat(parts, xr.IndexVariable("panel", labels)),
         row="run", hue="prompting", column="panel", x_label="all types / one",
