@@ -216,7 +216,8 @@ class TypeAblation(lab.Study):
         each = found.value.sel(design=EACH)
         widths = [run.study.bandwidths for run in runs]
         look: Any = {"rows": ("run", "score"), "columns": "column", "error": "error", "digits": 3}
-        shown = growth.sel(score=[_SHOWN[0], UNBIASED], scale=1)
+        sets = [place for place, run in enumerate(runs) if not run.study.variant()]
+        shown = growth.sel(score=[_SHOWN[0], UNBIASED], scale=1).isel(run=sets, design=slice(2))
         names = [f"{of}, {p}" for of in shown.design.values for p in ("unnamed", "named")]
         columns = shown.stack(column=["design", "prompting"]).drop_vars(
             ["column", "design", "prompting"]

@@ -105,7 +105,9 @@ class Interventions(lab.Study):
     def facts(cls, runs):
         (run,) = runs
         every, shown = run.found.max("source"), run.study.widths.shown  # A cure has one source.
+        told = "asked again", "one conversation", "verbalized sampling"  # The page has these.
         rows = [[m, cure, *map(str, of)] for m in PUBLISHED for cure, of in PUBLISHED[m].items()]
+        rows = [row for row in rows if row[1].partition(",")[0] in told]
 
         def of(cure: str, text: str = WHOLE, scale: float = shown) -> xr.Dataset:
             return every.sel(model=cure.replace("_", " "), text=text, scale=scale)
