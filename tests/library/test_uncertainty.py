@@ -154,7 +154,9 @@ def test_sizes_ascend_within_the_data(sizes):
 
 def test_a_curve_refuses_weights():
     with pytest.raises(ValueError, match="without weights"):
-        convergence_curve(*draw_pairs(12), (5,), **KERNELS, weights=np.arange(1, 13))
+        convergence_curve(
+            *draw_pairs(12, dtype=np.float32), (5,), **KERNELS, weights=np.arange(1, 13)
+        )
 
 
 _KERNEL = {"output_kernel": cv.Gaussian(1.0)}
