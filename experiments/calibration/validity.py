@@ -181,11 +181,13 @@ class Validity(lab.Study):
             {"value": value.sel(end="value", drop=True), "ends": value.sel(end=["low", "high"])}
         )
         means = found["mean"].sel(end="value")
-        words = [
-            f"{found.judge.values[0]} agrees most with people: mean correlation {means[0]:.2f}"
-        ]
-        said = (name for name in (VENDI, COSINE, similarities.SELF_BLEU) if name in found.judge)
+        best, *_ = found.judge.values.tolist()
+        said = [name for name in (VENDI, COSINE, similarities.SELF_BLEU) if name in found.judge]
+        others, first = (value.sel(judge=of, end="value") for of in (said, best))
+        behind = [of for of in families if (first < others).sel(family=of).all()]
+        words = [f"{best} agrees most with people on average: {means[0]:.2f}"]
         words += [f"{name} {means.sel(judge=name):.2f}" for name in said]
+        words[-1] += f", which all exceed it in {' and '.join(behind)}" if behind else ""
         figure = dots.facets(
             shown, row="judge", hue="kind", column="family",
             x_label="Spearman correlation", headline=", ".join(words),

@@ -106,8 +106,7 @@ class Interventions(lab.Study):
         (run,) = runs
         every, shown = run.found.max("source"), run.study.widths.shown  # A cure has one source.
         told = "asked again", "one conversation", "verbalized sampling"  # The page has these.
-        rows = [[m, cure, *map(str, of)] for m in PUBLISHED for cure, of in PUBLISHED[m].items()]
-        rows = [row for row in rows if row[1].partition(",")[0] in told]
+        rows = [[m, k, *map(str, PUBLISHED[m][k])] for m in [*PUBLISHED][:2] for k in told]
 
         def of(cure: str, text: str = WHOLE, scale: float = shown) -> xr.Dataset:
             return every.sel(model=cure.replace("_", " "), text=text, scale=scale)
@@ -126,13 +125,14 @@ class Interventions(lab.Study):
         plane, panels = style.panels(len(parts) + 1, columns=2, size=(3.5, 2.7))
         for panel, (source, part) in zip(panels, parts.items(), strict=False):
             _plane(panel, part.model.values, part.quality.values, part.number.values, style.CYCLE)
-            panel.set(
-                title=_TOML["titles"].get(source, source), ylabel="different answers to a prompt"
-            )
+            title = _TOML["titles"].get(source, source)
+            panel.set(title=title, ylabel="different answers to a prompt")
+        both = []  # Whether a published cure raises distance and quality.
         for model, colour in zip([*PUBLISHED][:2], style.CYCLE, strict=False):
             distance, quality = np.array([*PUBLISHED[model].values()]).T[..., None]
             _plane(panels[-1], [*PUBLISHED[model]], quality, distance, 9 * [colour])
             style.above(panels[-1], model, (quality[0, 0], distance[0, 0]), -12)
+            both += np.all([of[1:] > of[0] for of in (distance, quality)], axis=(0, 2)).tolist()
         panels[-1].set(title="Poems by two models (published)", ylabel="mean distance of two poems")
         for panel in panels:  # The markers of both models mean the same.
             shown = dict(zip(*panel.get_legend_handles_labels()[::-1], strict=True))
@@ -148,18 +148,22 @@ class Interventions(lab.Study):
             panel.set(ylabel=asked, xticks=part.bar[::2])
             panel.legend(loc="lower left", handlelength=1)
             panel.set_ylim(0)
-        bar, names = run.study.at_least, ("times", "good_times", "better")
-        cures = (part.sel(bar=bar).isel(model=slice(1, None)) for part in parts.values())
-        rows = [[of[name].values for name in names] for of in cures]
-        times, good, better = map(np.concatenate, zip(*rows, strict=True))
-        more, helped = times[:, 1] > 1, good[:, 1] > 1
-        worse = np.sum(better[more, 2] < 0)
+        bar, names = run.study.at_least, ("times", "better", "good_times")
+        cures = [part.isel(model=slice(1, None)) for part in parts.values()]
+        times, better, good = (np.concatenate([of[k] for of in cures], axis=-2) for k in names)
+        told = np.repeat(~np.isin([*parts], _TOML["dependent"]), [of.model.size for of in cures])
+        bars, more = cures[0].bar.values.tolist(), times[:, 1] > 1
+        place, worse = bars.index(bar), np.sum(better[more, 2] < 0)
         words = "all" if worse == more.sum() else worse
-        finding = f"of {len(times)} cures give more different answers"
-        style.headline(plane, f"{more.sum()} {finding}, and {words} of these lower their quality")
-        spans = [of[helped, 0] for of in (good, times)] if helped.any() else []
-        words = "; of all answers, ".join(f"{min(of):.1f} to {max(of):.1f} times" for of in spans)
-        style.headline(sweep, f"{helped.sum()} {finding} of quality {bar:g} or more: {words}")
+        finding = f"of {len(times)} cures scored here give more different answers, {words}"
+        published = f"{sum(both)} of {len(both)} published for poems raise distance and quality"
+        style.headline(plane, f"{more.sum()} {finding} of lower quality; {published}")
+        helped = good[:, told & (good[place, :, 1] > 1), 0]
+        spans = [f"{min(k):.2f} to {max(k):.2f} times" for k in helped[[place, 0]] if k.size]
+        words = f"; of quality {bars[0]:g} or more, ".join(spans)
+        words += "" if told.all() else ". Samplers: too few prompts to tell"
+        finding = f"{helped.shape[1]} of {told.sum()} cures give more different answers"
+        style.headline(sweep, f"{finding} of quality {bar:g} or more: {words}")
         drawn = {"interventions": plane, "interventions_bars": sweep}
         n = ", ".join(f"{of[1]} x {of[2]}" for of in run.study.counts.values())
         look: dict[str, Any] = {"n": f"prompts x answers {n}", "bars": "95%", "scale": 1.0}
