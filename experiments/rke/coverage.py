@@ -251,6 +251,6 @@ def _figure(run: lab.Run) -> Figure:
     )  # fmt: skip
     figure.axes[2].set_ylabel("RKE-MC over its last value")
     words = f"5% of its end from {' or '.join(settled) or 'no number of'} samples on"
-    style.headline(figure, f"RKE-MC of {every} of {study.types} types stays within {words}")
+    style.headline(figure, f"RKE-MC of {every} types stays within {words}")
     n = f"{2 * study.sizes[-1]:,} outputs, half of them the reference; dotted: share of the types"
     return figures.caption(figure, run, n=n, bars=f"95% of means over {study.repeats} repeats")
