@@ -1,5 +1,6 @@
 """Scores of a photograph with a caption, against people's judgements and exchanged words."""
 
+import dataclasses
 import operator
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -212,20 +213,23 @@ class CaptionsJudged(lab.Study):
             size = 3.4, 2.9
             drawn[name] = draw(of, x="score", kind="points", each=printed, across=across, size=size,
                                names=_SHOWN, x_label="")  # fmt: skip
-            best = of.value.sel(end="value").idxmax("score").to_series().items()
-            words = ", ".join(f"{score} ({measure.partition(',')[0]})" for measure, score in best)
-            style.headline(drawn[name], f"The best scores: {words}")
+            ahead = found.ahead.sel(measure=part, score=shown, end="high").to_pandas() < 0
+            better = [(of.index[of], measure) for measure, of in ahead.iterrows() if of.any()]
+            words = [f"{', '.join(of)} ({measure.partition(',')[0]})" for of, measure in better]
+            style.headline(drawn[name], f"Ahead of MID: {'; '.join(words) or 'no score'}")
         whole = found.value.sel(score="MID", drop=True).expand_dims(share=[1.0])
         fewer = xr.concat([whole, found.fewer], "share").sortby("share").sel(measure=first)
         third, name = float(fewer.share.sel(share=1 / 3, method="nearest")), cls.drawings[2]
         drawn[name] = draw(fewer.to_dataset(name="value"), x="share", log_x=True, size=(2.6, 2.5),
                            x_label="share of the references")  # fmt: skip
-        kept = (fewer.sel(share=third) / fewer.sel(share=1.0)).sel(end="value").to_series().items()
-        words = ", ".join(f"{k:.0%} ({measure})" for measure, k in kept)
-        style.headline(drawn[name], f"With {third:.0%} of the references MID keeps {words}")
+        kept = (fewer.sel(share=third) / fewer.sel(share=1.0)).sel(end="value").to_series()
+        words = " and ".join(f"{kept[m]:.0%} ({m})" for m in TAUS if m in kept)
+        style.headline(drawn[name], f"With {third:.0%} of the references MID keeps {words} of tau")
         bars = ("95%; crosses: printed for the method in brackets",) * 2 + ("95%",)
-        for figure, words in zip(drawn.values(), bars, strict=True):
-            figures.caption(figure, run, n=f"fitted to {run.study.fitted:,} others", bars=words)
+        no_kernel = dataclasses.replace(run, study=dataclasses.replace(run.study, bandwidths=None))
+        others = {"n": f"fitted to {run.study.fitted:,} others", "scale": 1.0}  # The scale shown.
+        for figure, of, words in zip(drawn.values(), (run, run, no_kernel), bars, strict=True):
+            figures.caption(figure, of, bars=words, **others)
         return drawn
 
 

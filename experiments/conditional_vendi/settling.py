@@ -33,14 +33,24 @@ def over_orders(found: xr.Dataset) -> xr.Dataset:
     """The mean of each score over the `orders` that have a size, and the `error` of one sample.
 
     Few orders say little of one size, so the deviation is one constant for all sizes, over √n.
-    Samples that share pairs deviate less, so orders of all N pairs have 1/n - 1/N for 1/n.
     """
     scores = scores_of(found)
     mean, orders, n = scores.mean("repeat"), scores.count("repeat"), scores.n
-    # Not `std(ddof=1)`, which warns where there is one order.
-    variance = ((scores - mean) ** 2).sum("repeat") / (orders - 1).where(orders > 1)
-    constant = (variance / mean**2 / (1 / n - 1 / n.max()).where(n < n.max())).mean("n")
+    axes = [["repeat", "n"], ["n"]]
+    constant = xr.apply_ufunc(_pooled, scores / mean - 1, n, input_core_dims=axes, vectorize=True)
     return xr.Dataset({"value": mean, "error": mean * (constant / n) ** 0.5, "orders": orders})
+
+
+def _pooled(away: np.ndarray, n: np.ndarray) -> float:
+    """n times the variance of a sample, from distances `[orders, n]` to the mean over the orders.
+
+    Samples of an order overlap, but each d further of N pairs are new: what they add to n times the
+    distance has the variance (d - d²/N) times the constant.
+    """
+    if len(away) < 2 or not (there := np.isfinite(away).all(axis=0)).any():
+        return np.nan
+    further, added = (np.diff(of[..., there], prepend=0) for of in (n, n * away))
+    return np.mean(np.sum(added**2, axis=0) / (len(away) - 1) / (further - further**2 / n[-1]))
 
 
 def samples_settle(curve: xr.Dataset, near: float = NEAR) -> int | None:
@@ -57,12 +67,12 @@ def samples_settle(curve: xr.Dataset, near: float = NEAR) -> int | None:
     return int(curve.n.values[first]) if first < curve.n.size - 1 else None
 
 
-def verdict(curve: xr.Dataset) -> tuple[str, int | None]:
+def verdict(curve: xr.Dataset, near: float = NEAR) -> tuple[str, int | None]:
     """Whether single samples settle, in words, and from which size on; None where they do not.
 
     They do if they stay near the last value from a size on that the data have at least twice.
     """
-    start = samples_settle(curve)
+    start = samples_settle(curve, near)
     if curve.error.isnull().all():
         return "has one order", None
     if start is None:

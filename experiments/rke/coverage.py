@@ -16,7 +16,7 @@ from scipy.spatial import distance
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
-from experiments.conditional_vendi.settling import samples_settle
+from experiments.conditional_vendi.settling import verdict
 from experiments.data import PairedEmbeddings
 from experiments.lab import curves, figures, scales, style, tables
 
@@ -194,7 +194,7 @@ class Coverage(lab.Study):
 
         def settled(run, kept, scale):
             curve = metrics[run]["RKE-MC"].sel(kept=kept, scale=scale)
-            return samples_settle(curve.assign(orders=runs[0].study.repeats), _NEAR)
+            return verdict(curve.assign(orders=runs[0].study.repeats), _NEAR)[1]
 
         def last(run, metric, kept, **setting):
             return metrics[run][metric].value.sel(kept=kept, **setting).dropna("n")[-1]
@@ -231,7 +231,8 @@ def _figure(run: lab.Run) -> Figure:
         last = modes.value.sel(kept=every)[-1].item()
         shown[f"RKE-MC, bandwidth {width}: {last:.3g} at the end"] = modes / last
         single = by_metric(run.found)["RKE-MC"].sel(kept=every, scale=scale)
-        settled += [samples_settle(single.assign(orders=study.repeats), _NEAR)]
+        _, start = verdict(single.assign(orders=study.repeats), _NEAR)
+        settled += [f"{start:,} (bandwidth {width})"] if start else []
 
     def known(panel, part):
         for kept in study.kept if part.metric.item().startswith(SHARES) else ():
@@ -249,7 +250,7 @@ def _figure(run: lab.Run) -> Figure:
         names=names, x_label="number of samples", y_label="share of references", size=(3.45, 2.2),
     )  # fmt: skip
     figure.axes[2].set_ylabel("RKE-MC over its last value")
-    words = " or ".join("no number of" if n is None else f"{n:,}" for n in settled)
-    style.headline(figure, f"RKE-MC stays within 5% of its end from {words} samples on")
+    words = f"5% of its end from {' or '.join(settled) or 'no number of'} samples on"
+    style.headline(figure, f"RKE-MC of {every} types stays within {words}")
     n = f"{2 * study.sizes[-1]:,} outputs, half of them the reference; dotted: share of the types"
     return figures.caption(figure, run, n=n, bars=f"95% of means over {study.repeats} repeats")

@@ -89,8 +89,8 @@ def test_mean_and_spread_are_over_the_repeats_that_have_a_size():
     over = settling.over_orders(found).sel(score="vendi")
     np.testing.assert_allclose(over.value, [2, 6, 9, 5])
     np.testing.assert_array_equal(over.orders, [2, 2, 1, 2])
-    # Squared deviations over means 1/2 and 2/9, times 1 / (1/n - 1/40), are 20/3 and 80/9.
-    constant = np.mean([20 / 3, 80 / 9])
+    # Distances to means 1/2, 1/3, 0 add 5, 5/3, -20/3 by 10, 10, 20 pairs of 40, in both orders.
+    constant = np.mean([2 * 25 / 7.5, 2 * 25 / 9 / 7.5, 2 * 400 / 9 / 10])
     np.testing.assert_allclose(over.error, over.value * np.sqrt(constant / found.n))
     assert np.isnan(settling.over_orders(found.isel(repeat=[0])).error).all()
 
