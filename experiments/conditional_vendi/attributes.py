@@ -140,7 +140,7 @@ class Attributes(lab.Study):
         ends = f"(x {found.named.min():.2f} to {found.named.max():.2f})"
         style.headline(drawn, f"{finding} the others {ends}")
         words = f"{run.study.description.partition(';')[0]}. Bars: 95%, over prompts. Compared: "
-        words += f"{', '.join(NAMED)} with {', '.join(UNNAMED)}."
+        words += f"{', '.join(NAMED)} with {', '.join(UNNAMED)}. Seed {run.seed}."
         return {cls.name: style.caption(drawn, words)}
 
 
