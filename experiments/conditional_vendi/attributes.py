@@ -135,10 +135,9 @@ class Attributes(lab.Study):
             names=names, size=(7, 3), x_label="",
             y_label=f"different pictures to\na prompt, by {len(run.study.models)} models",
         )  # fmt: skip
-        alike = ((found.named[:, 1] < 1) & (found.named[:, 2] > 1)).all()
-        finding = f"Categories that name an attribute {'do not ' if alike else ''}differ from"
-        ends = f"(x {found.named.min():.2f} to {found.named.max():.2f})"
-        style.headline(drawn, f"{finding} the others {ends}")
+        alike = ((found.named[:, 1] < 1) & (found.named[:, 2] > 1)).all().item()
+        finding = f"Categories that name an attribute {'do not ' * alike}differ from the others"
+        style.headline(drawn, f"{finding} (x {found.named.min():.2f} to {found.named.max():.2f})")
         words = f"{run.study.description.partition(';')[0]}. Bars: 95%, over prompts. Compared: "
         words += f"{', '.join(NAMED)} with {', '.join(UNNAMED)}. Seed {run.seed}."
         return {cls.name: style.caption(drawn, words)}
