@@ -21,7 +21,7 @@ _NAMES = {"outputs": "EfficientNet-Lite0", "second": "EfficientNet-Lite2"}
 
 
 class Attributes(lab.Study):
-    """Which categories of prompts leave text-to-image models most freedom?"""
+    """On which prompt categories do text-to-image models differ most?"""
 
     name = "attributes"
     data = "t2i"
@@ -126,16 +126,21 @@ class Attributes(lab.Study):
         run, shown = runs[0], runs[0].study.bandwidths.shown
         found = run.found.sel(scale=shown)
         found = found.sortby(found.value.isel(encoder=0))
+        names = dict(_NAMES)
+        for role, of in run.study.encoders.items():
+            if of.output_bandwidth is not None:
+                names[role] += f", bandwidth {shown * of.output_bandwidth:.3g}"
         drawn = figures.facets(
             found[["value", "ends"]], x="category", hue="encoder", kind="points", error="ends",
-            names=_NAMES, size=(7, 3), x_label="",
-            y_label=f"different pictures, of {len(run.study.models)}",
+            names=names, size=(7, 3), x_label="",
+            y_label=f"different pictures to\na prompt, by {len(run.study.models)} models",
         )  # fmt: skip
-        apart = agreement(run.found).sel(scale=shown, of="both").item()
-        ends = f"{found.value.min():.1f} to {found.value.max():.1f} pictures differ"
-        pairs = f"{apart:g} of {found.category.size * (found.category.size - 1) // 2} pairs"
-        style.headline(drawn, f"{ends}; both encoders tell apart {pairs} of categories")
-        return {cls.name: figures.caption(drawn, run, bars="95%, by prompts", scale=shown)}
+        alike = ((found.named[:, 1] < 1) & (found.named[:, 2] > 1)).all().item()
+        finding = f"Categories that name an attribute {'do not ' * alike}differ from the others"
+        style.headline(drawn, f"{finding} (x {found.named.min():.2f} to {found.named.max():.2f})")
+        words = f"{run.study.description.partition(';')[0]}. Bars: 95%, over prompts. Compared: "
+        words += f"{', '.join(NAMED)} with {', '.join(UNNAMED)}. Seed {run.seed}."
+        return {cls.name: style.caption(drawn, words)}
 
 
 def similarities(outputs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:

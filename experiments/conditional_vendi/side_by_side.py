@@ -21,6 +21,7 @@ TOGETHER, PAIRS = "together", "pairs"
 _NAMES = {OUTPUTS: "whole", "means": "mean frame", "stills": "one frame", "truncated": "cut"}
 _SHOWN = [0, 1, 6, 7]  # Conditional- and Information-Vendi, and -RKE, unbiased.
 _RESAMPLES = 2000  # Of the models.
+_LETTERED = 10  # The most models that have letters in a figure.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +221,7 @@ class SideBySide(lab.Study):
         known |= {"couples": couples, "pictures": pictures, "clips": clips.sel(source="FETV")}
         alike = second.p_value.where(t2i.difference * second.difference > 0, 1)
         both = told_apart(t2i.assign(p_value=np.maximum(t2i.p_value, alike))).value
-        known |= {"t2i": t2i, "second": second, "both": both}
+        known |= {"t2i": t2i, "second": second, "both": both, "tau": stats.kendalltau}
         return known | {"answers": answers, "tables": tables, "told_apart": told_apart}
 
     @classmethod
@@ -237,7 +238,7 @@ class SideBySide(lab.Study):
                 drawn["_".join(name)] = figures.caption(
                     _models(run.found.sel(place), scale), dataclasses.replace(run, study=study),
                     n=n, scale=scale,
-                    bars="95%; a letter in common: not told apart",
+                    bars="95%" + "; a letter in common: not told apart" * (len(names) <= _LETTERED),
                 )  # fmt: skip
         return drawn
 
@@ -248,12 +249,12 @@ def _models(found: xr.Dataset, scale: float) -> Figure:
     found = found.sel(scale=scale).isel(score=_SHOWN)
     order = found.words[0] if found.words.notnull().all() else found.value[0, 0]
     found = found.isel(model=np.argsort(order.values, kind="stable"))
-    few, pairs = found.model.size <= 10, found.model.size * (found.model.size - 1) // 2
+    few, pairs = found.model.size <= _LETTERED, found.model.size * (found.model.size - 1) // 2
 
     def title(_: None, score: str) -> str:
         apart = told.sel(score=score).to_series()
         names = (f"{n:g} {_NAMES[e]}" if len(apart) > 1 else f"{n:g}" for e, n in apart.items())
-        return f"{score}:\n{', '.join(names)} of {pairs} told apart"
+        return f"{score}:\n{', '.join(names)} told apart"
 
     letters = found.letters.where((found.embedding == OUTPUTS) & few, "")
     interval = stats.t.ppf(0.975, found.groups.max() - 1) * found.error

@@ -357,7 +357,8 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
     finding = f"At {growth.scale[0]:g} of the bandwidths, named types lower Conditional-Vendi at "
     finding += f"equal n (x {named.max():.2f} or less); unnamed types raise unbiased "
     style.headline(drawn, f"{finding}Conditional-RKE (x {unnamed.min():.1f} or more)")
-    return style.caption(drawn, f"{_draws(runs)}.")
+    rows = f"Top: {equal}; bottom: {runs[0].study.per_type} of each type"
+    return style.caption(drawn, f"{_draws(runs)}. {rows}.")
 
 
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
@@ -378,8 +379,11 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
         title = f"r = {r.min():.2f} to {r.max():.2f} over all prompts of a set"
         panel.set(xlabel=name, ylabel=conditional, title=title)
     style.legend_above(figure, axes[0], columns=6)
-    finding = "Conditional- and Cluster-scores correlate at"
-    style.headline(figure, f"{finding} {together.min():.2f} to {together.max():.2f}")
+    within = type_draws.correlations(values, ["j"]).mean("repeat")
+    named = within.sel(prompting=PROMPTINGS[1], score=(score := type_draws.CLUSTERED[0]))
+    finding = f"correlate at {together.min():.2f} to {together.max():.2f} over both promptings"
+    finding += f"; {score} within named types at {named.min():.2f} to {named.max():.2f}"
+    style.headline(figure, f"Conditional- and Cluster-scores {finding}")
     words = "A point a number of types; filled: type unspecified, open: specified. "
     words += "r: Pearson's correlation within a draw, the mean of the draws."
     return style.caption(figure, f"{_draws(runs)}. {words}")

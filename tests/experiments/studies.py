@@ -1,6 +1,7 @@
 """Runs a study as its command does, for the tests of studies."""
 
 import importlib
+from typing import Any
 
 import jax
 import pytest
@@ -27,7 +28,7 @@ def execute(study, folder, *flags):
     return store.read_run(found, study)
 
 
-def computed(study, pairs, seed=0):
+def computed(study, pairs, seed=0) -> tuple[Any, Any]:
     """The study made ready for these pairs, and the result of its first cell."""
     setup = study.prepare(lambda: pairs, seed)
     (cell, *_) = setup.study.cells()

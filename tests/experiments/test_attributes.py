@@ -1,5 +1,7 @@
 """The study of attributes on categories whose number of different outputs is known."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import studies
@@ -47,14 +49,14 @@ def test_a_category_has_the_number_of_different_outputs_to_one_prompt(run):
     # Of each two once: fewer of colours, more of Reddit, but none of two kinds.
     apart = found.apart.sel(than=["Reddit", "styles"])
     assert apart.values.tolist() == [[0, -1], [0, 0], [0, 1], [0, 0]]
-    found = xr.concat([run.found] * 2, "encoder").sel(encoder="outputs")
+    found: Any = xr.concat([run.found] * 2, "encoder").sel(encoder="outputs")
     assert agreement(found).sel(of="both").item() == agreement(found).sel(of="any").item() == 5
 
 
 def test_intervals_tests_and_the_ratio_are_over_prompts():
     rng = np.random.default_rng(3)
     arrays = known() | {"outputs": rng.normal(size=(PROMPTS * MODELS * len(KINDS), 2))}
-    data = {role: arrays.pop(role).astype("f4") for role in ("outputs", "prompts")}
+    data: Any = {role: arrays.pop(role).astype("f4") for role in ("outputs", "prompts")}
     pairs = PairedEmbeddings("own", **data, description="", labels=arrays)
     setup, found = studies.computed(Attributes(equal=2), pairs)
     kinds, _, encoded = setup.state
@@ -75,7 +77,7 @@ def test_intervals_tests_and_the_ratio_are_over_prompts():
 
 def test_a_model_without_a_picture_is_refused():
     arrays = {role: values[1:] for role, values in known().items()}
-    data = {role: arrays.pop(role).astype("f4") for role in ("outputs", "prompts")}
+    data: Any = {role: arrays.pop(role).astype("f4") for role in ("outputs", "prompts")}
     pairs = PairedEmbeddings("own", **data, description="", labels=arrays)
     with pytest.raises(ValueError, match="one output of every prompt"):
         Attributes().prepare(lambda: pairs, 0)

@@ -1,5 +1,7 @@
 """The study of bandwidths: its curves, the pairs that it counts, and how models are matched."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import studies
@@ -46,7 +48,8 @@ def test_the_study_saves_what_the_oracle_computes(finished, sweep):
         outputs, prompts = arrays[model]
         of_x, of_t = (multiple if sweep in (side, "both") else 1 for side in ("outputs", "prompts"))
         grams = gaussian_gram(outputs, of_x), gaussian_gram(prompts, of_t)
-        for name, order in ORDERS.items():
+        orders: Any = ORDERS
+        for name, order in orders.items():
             expected = scores(*grams, order=order)
             told = run.found.sel(sweep=sweep, order=name, model=model, multiple=multiple)
             for score in SCORES:

@@ -3,6 +3,7 @@
 import csv
 import io
 import types
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -103,7 +104,7 @@ def test_texts_are_compared_by_words_characters_and_tokens(monkeypatch):
         return [types.SimpleNamespace(ids=ids) for ids in of_texts]
 
     tokenizer = types.SimpleNamespace(encode_batch=encode_batch)
-    encoder = types.SimpleNamespace(parameters=jnp.asarray(table), tokenizer=tokenizer)
+    encoder: Any = types.SimpleNamespace(parameters=jnp.asarray(table), tokenizer=tokenizer)
     found = similarities.of_responses(["a b", "A  b", "c", "b a c"], encoder)
     same = [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     for name in ("edit_similarity", "trigram_similarity", "token_similarity"):

@@ -15,7 +15,7 @@ OWN = {
 
 def test_judgements_and_changed_captions_are_paired_with_photographs(tmp_path, monkeypatch):
     monkeypatch.setattr(judged_captions, "PHOTOGRAPHS", tmp_path / "captions.npz")
-    np.savez(judged_captions.PHOTOGRAPHS, outputs=np.float16([[0.8, 0.6], [0, 1]]))
+    np.savez(judged_captions.PHOTOGRAPHS, outputs=np.array([[0.8, 0.6], [0, 1]], "f2"))
     lines = [f"{n}#{k}\t{text}" for n, own in OWN.items() for k, text in enumerate(own)]
     files = {
         "Flickr8k.token.txt": "\n".join(lines).encode(),

@@ -64,5 +64,5 @@ def test_lite2_is_lite0s_network_with_strides_of_its_own(monkeypatch):
         patch.setattr(lite2, "STRIDES", efficientnet.STRIDES)
         same = lite2.Lite2Encoder(small).encode(list(pictures))
     np.testing.assert_allclose(same, efficientnet.features(small, pictures), rtol=1e-5)
-    other = lite2.features.__wrapped__(small, pictures)
+    other = vars(lite2.features)["__wrapped__"](small, pictures)
     assert np.abs(other - same).max() > 1e-3

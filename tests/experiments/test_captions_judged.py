@@ -104,7 +104,7 @@ def test_measures_are_tau_and_how_often_a_changed_caption_scores_less():
     }
     labels = {role: np.array(values) for role, values in labels.items()}
     scores = np.array([[4.0, 3, 2, 1, 2, 3, 1, 1, 3, 2], [1, 3, 1, 2, 9, 1, 5, 9, 9, 9]])
-    found = captions_judged.measures(scores, labels)
+    found = captions_judged.measures([*scores], labels)
     # Of six pairs people tie one. Five are discordant; or three concordant, one not, and one tied.
     np.testing.assert_allclose(found["expert"][0], 2 * 3 * np.array([-5, 3 - 1]) / (16 * 2))
     (pair, influence), (lowest, _) = (found[name] for name in ("color", "color, lowest of three"))

@@ -77,7 +77,7 @@ def test_estimated_curves_are_saved_with_their_intervals(tmp_path, monkeypatch):
     assert ((low - half / 2 < value) & (value < high + half / 2)).all()
     for score, errors in abs(estimates / values - 1).groupby("score"):
         found = settling.deviation([stored], [exact], score)
-        assert 0 < found < 0.003 and found == pytest.approx(errors.max().item())
+        assert found and 0 < found < 0.003 and found == pytest.approx(errors.max().item())
 
 
 def test_mean_and_spread_are_over_the_repeats_that_have_a_size():

@@ -53,7 +53,7 @@ def test_precision_recall_density_and_coverage_by_their_definitions():
         np.mean([sum(across[:, j] <= reach_r) / 3 for j in range(12)]),
         np.mean([across[i].min() <= reach_r[i] for i in range(15)]),
     ]
-    found = coverage.neighbourly(across, *within, 3)
+    found = coverage.neighbourly(across, *within, k=3)
     np.testing.assert_allclose(found, expected)
 
 
@@ -88,7 +88,7 @@ def test_scores_are_those_of_the_split(finished, tmp_path):
         cdist(*of) for of in ((references, samples), (samples, samples), (references, references))
     ]
     for k in finished.study.neighbours:
-        _, *shares = coverage.neighbourly(*distances, k)  # Tested by their definitions.
+        _, *shares = coverage.neighbourly(*distances, k=k)  # Tested by their definitions.
         np.testing.assert_allclose(found.share.sel(k=k), shares[::2])
 
 

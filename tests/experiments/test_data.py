@@ -135,7 +135,7 @@ def test_the_shipped_files_are_small():
 def test_a_mixture_is_filled_alike_whatever_its_size():
     def filled(n, seed):
         arrays = [np.empty((n, d), np.float32) for d in (6, 4)]
-        mixture.fill_mixture(*arrays, seed)
+        mixture.fill_mixture(*arrays, seed=seed)
         return arrays
 
     for longer, shorter, other in zip(filled(50, 3), filled(40, 3), filled(40, 4), strict=True):

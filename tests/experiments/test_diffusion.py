@@ -1,6 +1,6 @@
 """Samplers of diffusion models: against maps that are known, and what a guide adds."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -137,11 +137,12 @@ def test_batch_after_batch_is_a_loop_that_carries_the_memory():
 
 
 def test_what_cannot_be_sampled_is_refused():
-    for given, options, words in (
+    cases: Any = (
         (prompts(3), {"solver": "euler"}, "solver: expected one of ddim, dpm2, received 'euler'"),
         (prompts(3), {"at": "end"}, "at: expected one of clean, noisy, received 'end'"),
         (prompts(3), {"steps": 0}, "steps"),
         (jnp.zeros(3), {}, r"prompts: expected \[b, p\], received shape \(3,\)"),
-    ):
+    )
+    for given, options, words in cases:
         with pytest.raises(ValueError, match=words):
             sample(half, KEY, given, shape=(2,), **options)

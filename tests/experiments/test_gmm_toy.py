@@ -1,5 +1,7 @@
 """Mixtures whose scores are known."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -32,7 +34,8 @@ def test_scores_are_those_of_the_pairs_of_the_stated_geometry(tmp_path):
     flags = ("--prompt_modes=2", "--output_modes=3", "--n=30", "--bandwidth=0.5", "--spreads=0.3")
     found = execute(GmmToy, tmp_path, *flags, "--apart=2", "--repeats=2", "--seed=3").found
     found = found.sel(prompts=2, outputs=3, spread=0.3)
-    key = jax.random.split(runner.cell_key(3, "2-3-0.3"), 2)[1]
+    cell: Any = "2-3-0.3"
+    key = jax.random.split(runner.cell_key(3, cell), 2)[1]
     pairs = draw_pairs(mixture(3, 2.0, 0.3), mixture(2, 2.0, 0.3), key, 30)
     grams = [gaussian_gram(points, 0.5) for points in (pairs.outputs, pairs.prompts)]
     known = [scores(*grams, order=order) for order in (1, 2)]

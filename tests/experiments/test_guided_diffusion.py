@@ -1,6 +1,7 @@
 """The study of guided diffusion: its measures by hand, and a mixture whose answer is known."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +85,7 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
         return jnp.tanh(latents @ matrix)
 
     inner = cv.guidance.vendi(output_kernel=cv.Gaussian(1.0), window=5)
-    guide = guides.pulled_back(optax.chain(inner, optax.scale(0.5)), features)
+    guide: Any = guides.pulled_back(optax.chain(inner, optax.scale(0.5)), features)
     latents, before = jax.random.normal(jax.random.key(0), (2, 3, 4))
     state = cv.guidance.remember(guide.init(latents), features(before))
 
@@ -102,7 +103,8 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
 def test_a_guide_acts_every_so_many_steps_and_remembers_what_it_sees(run, method):
     bench = benches.load("mixture")
     study = dataclasses.replace(run.study, every=3)
-    guide, remember = guides.guide_of(method, study, bench, 2.0)
+    made: Any = guides.guide_of(method, study, bench, 2.0)
+    guide, remember = made
     latents = jax.random.normal(jax.random.key(0), (3, *bench.model.shape))
     prompts = jnp.asarray(bench.prompts[:1, 0]).repeat(3, axis=0)
     state = remember(guide.init(latents), latents, prompts)

@@ -91,7 +91,7 @@ def test_samples_of_the_law_have_its_diversity_in_closed_form(guided):
 
 def test_measures_by_hand():
     """Two prompts: one with three samples on one component and one off it, one with two and two."""
-    of_law = mixture([[0, 0], [10, 0], [0, 30]], 1.0, [[0.5, 0.5, 0], [0.5, 0.5, 0]])
+    of_law = mixture(np.array([[0, 0], [10, 0], [0, 30]]), 1.0, np.array([[0.5, 0.5, 0]] * 2))
     points = np.array(
         [[[0, 0], [0, 1], [1, 0], [0, 30]], [[0, 0], [10, 0], [0, 1], [10, 1]]], np.float32
     )

@@ -143,7 +143,7 @@ def test_rank_correlation_is_that_of_scipy():
     generator = np.random.default_rng(0)
     scores, people = generator.integers(0, 6, (5, 40)), generator.integers(0, 9, 40)
     found = agreement.spearman(scores, people)
-    wanted = [stats.spearmanr(row, people).statistic for row in scores]
+    wanted = np.array([stats.spearmanr(row, people)[0] for row in scores])
     np.testing.assert_allclose(found, wanted, atol=1e-12)
     # No rank is given by rounding: neither where all values are equal, nor where some are.
     rounded = scores * (1 + 1e-6 * generator.uniform(-1, 1, scores.shape))
@@ -194,7 +194,7 @@ def test_the_choice_does_not_see_what_it_is_judged_on():
         assert again[part] == chosen[part]
         assert np.any(again != chosen)
         wanted = [stats.spearmanr(s[fold != part], people[fold != part])[0] for s in scores]
-        assert chosen[part] == np.argmax(wanted)
+        assert chosen[part] == np.argmax(np.array(wanted))
 
 
 def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
@@ -223,7 +223,7 @@ def test_published_metrics_labels_and_temperatures_are_beside():
     number, people = pairs.labels["sets"], pairs.labels["people"]
     labels = {"metric_same": people, "metric_other": np.sin(number * 7.0), "temperature": people**3}
     labels["label"] = (people > np.median(people)).astype(float)
-    pairs = dataclasses.replace(pairs, labels=pairs.labels | labels)
+    pairs = dataclasses.replace(pairs, labels={**pairs.labels, **labels})
     widths = lab.Scales(output_bandwidth=0.7, prompt_bandwidth=0.7)
     study = Human(bandwidths=widths, folds=2, resamples=50, draws=2, contexts=(1,))
     found = computed(study, pairs)[1]

@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import unittest.mock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -270,7 +270,11 @@ def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
 
 
 def test_types_that_netcdf_lacks_grow_and_what_has_no_labels_is_left_out(tmp_path):
-    values = {"half": np.float16([0.5, 2]), "byte": np.uint8([7, 255]), "yes": [True, False]}
+    values = {
+        "half": np.array([0.5, 2], "f2"),
+        "byte": np.array([7, 255], "u1"),
+        "yes": [True, False],
+    }
     found = xr.Dataset({name: ("x", of) for name, of in values.items()}, {"x": ["ä", "b|c"]})
     results.write(tmp_path / "a.nc", found.assign(none=(("x", "empty"), np.ones((2, 0)))), {})
     record, again = results.read(tmp_path / "a.nc")
@@ -515,7 +519,7 @@ def widths(found):
 def test_bandwidths_are_the_rules_and_multiples_of_them():
     pairs = pairs_of()
     for rule in ("variance", "median"):
-        ruled = scales.by_rule(pairs, rule, 0)
+        ruled: Any = scales.by_rule(pairs, rule, 0)
         found = Scales(rule=rule).resolve(pairs, 0)
         assert widths(found) == [(s * ruled.outputs, s * ruled.prompts) for s in (0.5, 1.0, 2.0)]
         assert found.described == ruled.rule and found.shown == 1
@@ -523,7 +527,7 @@ def test_bandwidths_are_the_rules_and_multiples_of_them():
         assert [str(b) for b in found.axis] == ["0.5", "1", "2"]
     assert Scales().resolve(pairs, 0).axis == Scales(rule="variance").resolve(pairs, 0).axis
     assert str(*Rules().resolve(pairs, 0).axis) == "variance"
-    own = {"output_bandwidth": 2.0, "prompt_bandwidth": 3.0}
+    own: Any = {"output_bandwidth": 2.0, "prompt_bandwidth": 3.0}
     given = Scales(**own, scales=(0.25, 0.5)).resolve(pairs, 0)
     assert widths(given) == [(0.5, 0.75), (1.0, 1.5)] and given.shown == 0.25
     assert widths(Rules(**own).resolve(pairs, 0)) == [(2.0, 3.0)]
@@ -687,8 +691,8 @@ def test_a_package_imports_only_what_is_below_it_and_a_study_no_benchmark():
     for path in pathlib.Path(lab.__file__).parents[1].rglob("*.py"):
         package, names = path.parent.name, []
         for node in ast.walk(ast.parse(path.read_text())):
-            before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            if before or isinstance(node, ast.Import):
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
                 names += [before + of.name for of in node.names]
         layers = {name.split(".")[1] for name in names if name.startswith("experiments.")}
         if package in order:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import chex
 import jax
@@ -69,7 +70,7 @@ def test_the_loss_is_the_squared_error_of_v_at_the_time_that_the_model_sees():
             return (signal * latents - level) / spread
 
     given, level = [], 0.7
-    loss = functools.partial(latent_diffusion._denoising_loss, batch=512)
+    loss: Any = functools.partial(latent_diffusion._denoising_loss, batch=512)
     arrays = jnp.full((5, GRID, GRID, 2), level), jnp.zeros(5, int), jnp.asarray(WORDINGS)
     assert float(loss(Exact(), arrays, jax.random.key(0))) < 1e-6
     # A tenth of the prompts are left out; one time lies in each part of the interval.
@@ -92,7 +93,8 @@ def test_the_autoencoders_loss_by_hand():
             return jnp.full((len(latents), 32, 32, 1), 0.3)
 
     drawn, pixels = [], jnp.full((5, 32, 32, 1), 51, jnp.uint8)
-    found = latent_diffusion._autoencoding_loss(Constant(), pixels, jax.random.key(0), batch=40)
+    coder: Any = Constant()
+    found = latent_diffusion._autoencoding_loss(coder, pixels, jax.random.key(0), batch=40)
     divergence = (4 + 9 - 1 - np.log(9)) / 2
     assert float(found) == pytest.approx(0.1 + 5 * 0.01 + 1e-4 * divergence, rel=1e-5)
     assert drawn[0].shape == (40, GRID, GRID, 2)
@@ -103,6 +105,7 @@ def test_the_autoencoders_loss_by_hand():
 @pytest.mark.parametrize("bias, bound", [(1e3, 5), (-1e3, -20)])
 def test_the_variance_of_latents_stays_in_bounds(bias, bound):
     coder = networks.Autoencoder(SIZES, rngs=nnx.Rngs(0))
+    assert coder.moments.bias is not None
     coder.moments.bias[...] = jnp.full_like(coder.moments.bias[...], bias)
     means, log_variances = coder.encode(jnp.zeros((1, 32, 32, SIZES.channels)))
     assert (log_variances == bound).all() and (jnp.sign(means) == np.sign(bias)).all()

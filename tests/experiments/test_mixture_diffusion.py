@@ -1,5 +1,7 @@
 """The diffusion on mixtures: against NumPy, numerical integration and exact samples."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,12 +27,12 @@ def test_the_clean_prediction_is_the_posterior_mean_by_integration(x64):
     axis = np.linspace(-5, 7, 601)
     x = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     latents = np.array([[0.3, -0.4], [1.2, 1.0], [-2.0, 2.0]])
+    normal: Any = stats.multivariate_normal
     for time in (0.05, 0.4, 0.9):
         signal, noise = np.cos(np.pi / 2 * time), np.sin(np.pi / 2 * time)
         for prompt, weights in enumerate(WEIGHTS):
             density = sum(
-                w * stats.multivariate_normal(c, SPREAD**2).pdf(x)
-                for w, c in zip(weights, CENTRES, strict=True)
+                w * normal(c, SPREAD**2).pdf(x) for w, c in zip(weights, CENTRES, strict=True)
             )
             found = mixture_diffusion.clean_prediction(
                 small(),

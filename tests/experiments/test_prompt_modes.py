@@ -56,8 +56,8 @@ def entropies_of(gram, weights):
 def influences(gram, weights, units):
     """The derivatives of both entropies in the logarithm of the weight of each unit."""
     tilts = 1e-5 * np.eye(units.max() + 1)[units].T
-    ends = [[entropies_of(gram, weights * (1 + s * tilt)) for tilt in tilts] for s in (1, -1)]
-    return np.subtract(*ends).T / 2e-5
+    ends = [[entropies_of(gram, weights * (1 + s * tilt)) for tilt in tilts] for s in (-1, 1)]
+    return np.diff(ends, axis=0)[0].T / 2e-5
 
 
 def test_covariances_are_sums_over_prompts():

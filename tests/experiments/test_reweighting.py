@@ -10,8 +10,8 @@ from experiments.language_models.reweighting import reweight
 
 # Prompts of 4, 3 and 1 rows, in no order; in the first two, one row is unlike the others.
 PROMPT = np.array([1, 0, 1, 2, 0, 1, 0, 1])
-OUTPUTS = np.float32([[0], [0], [0.1], [0.5], [0.2], [0.3], [1.5], [2]])
-CENTRES = np.float32([[0], [0.4], [1.5]])
+OUTPUTS = np.array([[0], [0], [0.1], [0.5], [0.2], [0.3], [1.5], [2]], "f4")
+CENTRES = np.array([[0], [0.4], [1.5]], "f4")
 GRAM = gaussian_gram(OUTPUTS, 0.8)
 SAME = (PROMPT[:, None] == PROMPT).astype(float)
 KERNELS = {"output_kernel": cv.Gaussian(0.8)}

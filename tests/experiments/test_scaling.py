@@ -4,6 +4,7 @@ import math
 import sys
 import time
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -161,11 +162,13 @@ def test_who_takes_part(n, memory, changes, names, reasons, monkeypatch):
 
 
 def test_contestants_are_called_in_turn_each_in_its_process(cell):
+    square_root: Any = math.sqrt
+    ends: Any = partial(exec, "__import__('os')._exit(1)")
     entries = {
         "norms": Entry(peers.float64),
         "once": Entry(peers.float64, calls="once"),
-        "wrong": Entry(math.sqrt),
-        "ended": Entry(partial(exec, "__import__('os')._exit(1)")),
+        "wrong": Entry(square_root),
+        "ended": Entry(ends),
     }
     turns = []
     results, failed = contests.run_cell(entries, cell | {"n": FEW}, settings(), turns.append)
@@ -225,7 +228,7 @@ def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):
         "    process.request(worker.run, 0)\n"
     )
     with started([sys.executable, "-c", code]) as parent:
-        assert parent.stdout.readline() == "ready\n"
+        assert parent.stdout and parent.stdout.readline() == "ready\n"
         time.sleep(0.5)
         parent.kill()
         parent.communicate(timeout=90)  # The worker holds the other end of this pipe.

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+from typing import Any
 
 import jax
 import numpy as np
@@ -89,7 +90,8 @@ def test_the_network_is_that_of_numpy_and_a_file_says_names_scales_and_lengths(p
     params = jax.tree.map(lambda array: array[1], published.params)
     graph, _ = nnx.split(sketch_rnn.SketchRNN(6, 3, rngs=nnx.Rngs(0)))
     started = np.concatenate([np.zeros((1, 5)), points]).astype(np.float32)
-    _, found = jax.lax.scan(nnx.merge(graph, params), (np.zeros(6, "f4"),) * 2, started)
+    network: Any = nnx.merge(graph, params)
+    _, found = jax.lax.scan(network, (np.zeros(6, "f4"),) * 2, started)
     for step, wanted in enumerate(reference(random_arrays(1), points)):
         for name, values in wanted.items():
             ours = getattr(found, name)[step]

@@ -47,7 +47,7 @@ def test_committed_results_give_tables_and_captioned_figures(name):
     assert set(drawn) == set(study.drawings)
     for figure in drawn.values():
         figure.draw_without_rendering()
-        caption = figure._supxlabel
+        caption = vars(figure)["_supxlabel"]
         box, words = caption.get_window_extent(), caption.get_text().replace("\n", " ")
         assert box.x1 <= figure.bbox.x1 and box.y0 >= 0
         assert study.unrepeated or not study.random or re.search(r"[sS]eed \d", words)

@@ -1,5 +1,7 @@
 """The type ablation, on types whose diversity is known."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -106,7 +108,7 @@ def test_a_growing_sample_that_is_not_said_is_refused(finished):
 def test_scores_of_a_gram_matrix_are_the_librarys():
     generator = np.random.default_rng(0)
     x, t = generator.normal(size=(2, 40, 3)).astype(np.float32)
-    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(1.5)}
+    kernels: Any = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(1.5)}
     grams = [
         type_draws.gram_of(kernel, of) for kernel, of in zip(kernels.values(), (x, t), strict=True)
     ]
@@ -116,7 +118,7 @@ def test_scores_of_a_gram_matrix_are_the_librarys():
     expected = []
     for order in (1, 2):
         whole = cv.decompose(pairs, order=order)
-        options = {"kernel": kernels["output_kernel"], "order": order}
+        options: Any = {"kernel": kernels["output_kernel"], "order": order}
         by = [cv.clusters.cluster_vendi(x, of, **options) for of in labels]
         expected += [whole.conditional, whole.vendi, *by]
     expected.append(cv.decompose(pairs, order=2, unbiased=True).conditional)
