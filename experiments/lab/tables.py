@@ -80,8 +80,9 @@ def t_intervals(values: xr.DataArray, axis: str) -> xr.Dataset:
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A value with the ends of its interval; '-' where there is none."""
-    return "-" if np.isnan(value) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    """A value with the ends of its interval, where it has any; '-' where there is none."""
+    ends = "" if np.isnan([low, high]).all() else f" [{low:.2f}, {high:.2f}]"
+    return "-" if np.isnan(value) else f"{value:.2f}{ends}"
 
 
 def intervals(found: xr.DataArray) -> xr.Dataset:

@@ -97,14 +97,16 @@ class Interventions(lab.Study):
 
     def tables(self, run):
         """Every cure, by all of its answers and by those that pass the bar."""
+        found = _known(run.found)
         for text in run.study.texts:
             for scale in run.study.widths.scales:
-                yield _cures(run.found.sel(text=text, scale=scale, bar=run.study.at_least))
+                yield _cures(found.sel(text=text, scale=scale, bar=run.study.at_least))
 
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        every, shown = run.found.max("source"), run.study.widths.shown  # A cure has one source.
+        found, shown = _known(run.found), run.study.widths.shown
+        every = found.max("source")  # A cure has one source.
         told = "asked again", "one conversation", "verbalized sampling"  # The page has these.
         rows = [[m, k, *map(str, PUBLISHED[m][k])] for m in [*PUBLISHED][:2] for k in told]
 
@@ -112,7 +114,7 @@ class Interventions(lab.Study):
             return every.sel(model=cure.replace("_", " "), text=text, scale=scale)
 
         return {
-            "cures": _cures(run.found.sel(text=WHOLE, scale=shown, bar=run.study.at_least)),
+            "cures": _cures(found.sel(text=WHOLE, scale=shown, bar=run.study.at_least)),
             "of": of,
             "poems": lambda model, cure: PUBLISHED[model.replace("_", " ")][cure.replace("_", " ")],
             "published": tables.grid_of([["model", "cure", "distance", "quality"], *rows]),
@@ -121,7 +123,7 @@ class Interventions(lab.Study):
     @classmethod
     def figures(cls, runs):
         (run,) = runs
-        parts = _parts(run.found.sel(text=WHOLE, scale=run.study.widths.shown))
+        parts = _parts(_known(run.found).sel(text=WHOLE, scale=run.study.widths.shown))
         plane, panels = style.panels(len(parts) + 1, columns=2, size=(3.5, 2.7))
         for panel, (source, part) in zip(panels, parts.items(), strict=False):
             _plane(panel, part.model.values, part.quality.values, part.number.values, style.CYCLE)
@@ -155,7 +157,7 @@ class Interventions(lab.Study):
         bars, more = cures[0].bar.values.tolist(), times[:, 1] > 1
         place, worse = bars.index(bar), np.sum(better[more, 2] < 0)
         words = "all" if worse == more.sum() else worse
-        finding = f"of {len(times)} cures scored here give more different answers, {words}"
+        finding = f"of {told.sum()} cures that can be tested give more different answers, {words}"
         published = f"{sum(both)} of {len(both)} published for poems raise distance and quality"
         style.headline(plane, f"{more.sum()} {finding} of lower quality; {published}")
         helped = good[:, told & (good[place, :, 1] > 1), 0]
@@ -168,6 +170,12 @@ class Interventions(lab.Study):
         n = ", ".join(f"{of[1]} x {of[2]}" for of in run.study.counts.values())
         look: dict[str, Any] = {"n": f"prompts x answers {n}", "bars": "95%", "scale": 1.0}
         return {name: figures.caption(of, run, **look) for name, of in drawn.items()}
+
+
+def _known(found: xr.Dataset) -> xr.Dataset:
+    """Without the ends of intervals where a source has too few prompts for any."""
+    ends = xr.DataArray(np.arange(3) > 0, dims="end")
+    return found.where(~(found.source.isin(_TOML["dependent"]) & ends))
 
 
 def _parts(found: xr.Dataset) -> dict[str, xr.Dataset]:
