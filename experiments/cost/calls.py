@@ -35,7 +35,6 @@ class Calls(lab.Study):
     data = None
     random = False
     runs = (("--peers=python-with-peers",),)
-    control = "Contestants of a row take turns on one core, on the same data."
 
     rows: tuple[str, ...] = lab.flag(tuple(ROWS), "What is measured.", choices=ROWS)
     peers: str | None = lab.flag(

@@ -36,7 +36,6 @@ class GuidanceCost(lab.Study):
     unrepeated = ("repeat", "step", "update", "remember")
     data = None
     drawings = ("guidance_cost",)
-    control = "The sampler's step and the guide's take turns on the same machine and batch."
 
     model: str = lab.flag(
         "emoji",

@@ -48,7 +48,6 @@ class ManyProcesses(lab.Study):
     grows = ("n",)
     unrepeated = ("wall", "busy", "loopback", "sent", "messages")
     data = None
-    control = "Every number of processes has the same pairs, or the same work a process."
 
     n: int = lab.flag(8192, "Pairs, with the largest number of processes.", at_least=1024)
     processes: tuple[int, ...] = lab.flag((1, 2, 4), "How many processes.", at_least=1)

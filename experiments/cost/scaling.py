@@ -54,7 +54,6 @@ class Scaling(lab.Study):
     """How do speed, memory and accuracy of the library compare with its peers?"""
 
     name = "scaling"
-    control = "Contestants take turns on the same data; n is the question."
     grows = ("n",)
     unrepeated = ("seconds", "memory_bytes", "left_out", "device", "cores", "versions")
     version = 3

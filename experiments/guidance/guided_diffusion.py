@@ -41,8 +41,6 @@ class GuidedDiffusion(lab.Study):
     drawings += "guided_diffusion_fashion", "guided_diffusion_emoji"
     drawings += "guided_diffusion_samples_fashion", "guided_diffusion_samples_emoji"
 
-    control = "All guides have the same prompts and noise; they are compared at equal costs."
-
     # Of the scores, chosen on real pictures.
     bandwidths: lab.Scales = lab.Scales()
     model: str = lab.flag("fashion", "What draws; a mixture is exact.", choices=benches.NAMES)

@@ -49,7 +49,6 @@ class GuidedMixture(lab.Study):
     """What do guided samplers gain and lose when the true distribution is known?"""
 
     name = "guided_mixture"
-    control = "Every guide has the same noise and as many samples; the sampler alone is a row."
     data = None
     unrepeated = ("shown",)
     tolerance = 5e-3  # A sample near a border of modes falls to either side by rounding.

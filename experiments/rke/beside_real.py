@@ -32,7 +32,6 @@ class BesideReal(lab.Study):
     takes = ("prompt",)
     further = ("means", "stills")
     drawings = ("beside_real",)
-    control = "Each model and the real clips have one output of the same prompts."
 
     bandwidths: lab.Scales = lab.Scales()
     reference: str = lab.flag("real clips", "Which of the models is the reference.")

@@ -31,9 +31,6 @@ class GmmGan(lab.Study):
     control = "Mixtures with modes removed show what the scores do if only the modes change."
     data = None
     drawings = ("gmm_gan", "gmm_gan_scores")
-    control = (
-        "All generators are scored on as many samples, and so is the mixture with modes removed."
-    )
 
     mixtures: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.MIXTURES), "The data.", choices=mixture_gan.MIXTURES

@@ -33,7 +33,6 @@ class LatentTruncation(lab.Study):
     needs = ("types", "models")
     runs = ((), ("--data=sketches",))
     drawings = ("latent_truncation", "latent_truncation_drawings")
-    control = "Every setting has as many outputs of each type, of the same prompts."
 
     bandwidths: lab.Scales = lab.Scales()
     samples: int | None = lab.flag(
