@@ -29,7 +29,10 @@ _BOOSTS |= dict.fromkeys(("index", "theory"), 1)
 _BOOSTS |= dict.fromkeys(("proofs", "architecture", "CHANGELOG", "CONTRIBUTING"), 0.2)
 
 # Other words for what a page has, which a search finds and shows.
-_TAGS = {"theory": ["false theorems", "counterexamples"]}
+_TAGS = {
+    "theory": ["false theorems", "counterexamples"],
+    "type_ablation": ["dog breeds ablation", "figure 5 of the paper"],
+}
 
 
 def on_config(config):
@@ -68,7 +71,7 @@ def on_page_markdown(markdown, page, **_):
     """Turns links that leave docs/ into links inside the site; the guide is found before proofs."""
     if "/" not in page.file.src_uri:
         page.meta["search"] = {"boost": _BOOSTS.get(page.file.name, 2)}
-        page.meta["tags"] = _TAGS.get(page.file.name, [])
+    page.meta["tags"] = _TAGS.get(page.file.name, [])
     if page.file.src_uri.startswith("studies/") and "<!-- generated -->" in markdown[:80]:
         question, figures = _asked(markdown)
         title, said = question, f"{question} "
