@@ -31,6 +31,7 @@ _TABLE = re.compile(r"<!--table (?P<of>\S+)-->\n(?:.*\n)*?<!--end of table-->\n"
 _GENERATED = re.compile(
     r"<!-- (?P<part>generated|papers) -->\n(?:.*\n)*?<!-- end of (?P=part) -->\n"
 )
+_FIGURE = re.compile(r"!\[.*\]\((\S+\.png)\)")
 _GIVEN = re.compile(r"<!--given (?P<words>[^>]*)-->")
 # What is no number of a result: code, targets of links, other comments, citations of the papers.
 _CITED = (
@@ -61,8 +62,9 @@ def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
         lines = [said, "", f"**Control.** {study.control}", "", "```bash", *commands, "```"]
         text = _generated(path, generated=lines)
         found[path] = filled(text, study.name)
-        figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
-        picture = f'[<img src="{figure}" width="300" alt="">]({path.name})' if figure else ""
+        picture = ""
+        if figure := _FIGURE.search(text):
+            picture = f'[<img src="{figure[1]}" width="300" alt="">]({path.name})'
         cards.append(f"|{picture}|**[{study.name}]({path.name})**: {study.question()}|")
     path = folder / "index.md"
     found[path] = filled(_generated(path, papers=papers.lines(), generated=cards))

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from experiments.lab.study import Study
 
 _ROOT = pathlib.Path(__file__).parents[1]
-# A class that derives from another, and what its body says.
-_CLASS = re.compile(r"^class (\w+)\(\S+\):\n((?: {4}.*\n|\n)+)", re.MULTILINE)
-_QUESTION = re.compile(r' {4}"""(.*?)(?:"""|\n)')
-_NAME = re.compile(r'^ {4}name = "(\w+)"$', re.MULTILINE)
+_STUDY = re.compile(r'^class (\w+)\(lab\.Study\):\n {4}"""(.*?)(?:"""|\n)', re.MULTILINE)
 _VERSION = re.compile(r"^ {4}version = (\d+)$", re.MULTILINE)
 
 
@@ -35,13 +32,12 @@ def _found() -> dict[str, Entry]:
     """Every study; read, not imported, as that would be slow."""
     found = {}
     for theme in experiments.THEMES:
-        for path in sorted((_ROOT / theme).rglob("*.py")):
-            module = ".".join(path.relative_to(_ROOT.parent).with_suffix("").parts)
-            for kind, body in _CLASS.findall(path.read_text(encoding="utf-8")):
-                if (name := _NAME.search(body)) and (question := _QUESTION.match(body)):
-                    version = _VERSION.search(body)
-                    number = int(version[1]) if version else 1
-                    found[name[1]] = Entry(name[1], question[1], number, module, kind)
+        for path in sorted((_ROOT / theme).glob("*.py")):
+            text, module = path.read_text(encoding="utf-8"), f"experiments.{theme}.{path.stem}"
+            if study := _STUDY.search(text):
+                kind, question = study.groups()
+                version = int(_VERSION.search(text)[1]) if _VERSION.search(text) else 1
+                found[path.stem] = Entry(path.stem, question, version, module, kind)
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
+import pathlib
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -58,7 +60,7 @@ class Study(abc.ABC):
     result as an `xarray.Dataset`; `tables` and `figures` take the results of whole runs.
 
     Attributes:
-      name: its module, its command `python -m experiments.NAME` and the folder of its results.
+      name: that of its module, its command `python -m experiments.NAME` and its results' folder.
       control: one sentence that names what else could explain the result, or what rules it out.
       grows: the axes of the results along which the number of rows behind a value changes.
       version: raised whenever the numbers of a cell change their meaning; results of another
@@ -75,7 +77,6 @@ class Study(abc.ABC):
         to the largest number of a variable in a cell.
       unrepeated: the variables, and resolved fields, that another machine cannot repeat, such as
         those of a clock.
-      drawings: the names of the committed figures.
       description: of the data, in words for a caption.
     """
 
@@ -93,7 +94,6 @@ class Study(abc.ABC):
     runs: ClassVar[Sequence[Sequence[str]]] = ((),)
     tolerance: ClassVar[float] = 1e-3
     unrepeated: ClassVar[Collection[str]] = ()
-    drawings: ClassVar[Sequence[str]] = ()
 
     description: str = resolved("")
 
@@ -107,7 +107,10 @@ class Study(abc.ABC):
             wanted = "set `control` to one sentence that names its confound, or what rules it out"
             raise TypeError(f"{cls.__name__}: {wanted}.")
         if cls.__module__ == "__main__":
-            raise SystemExit(f"run this study as python -m experiments.{cls.name}")
+            name = pathlib.Path(sys.argv[0]).stem
+            raise SystemExit(f"run this study as python -m experiments.{name}")
+        if not hasattr(cls, "name"):
+            cls.name = cls.__module__.rpartition(".")[2]
         dataclasses.dataclass(frozen=True)(cls)
 
     @abc.abstractmethod
