@@ -7,7 +7,7 @@ from . import store as store
 from .cells import Cell as Cell
 from .cells import Context as Context
 from .cells import Run as Run
-from .results import gather as gather
+from .cells import gather as gather
 from .runner import main as main
 from .scales import Bandwidths as Bandwidths
 from .scales import Rules as Rules

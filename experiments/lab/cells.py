@@ -14,7 +14,6 @@ import xarray as xr
 
 from experiments.data import SETS
 from experiments.lab import records
-from experiments.lab.results import gather
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +58,25 @@ class Context:
     def shared_seed(self) -> int:
         """A seed of NumPy's by the shared key."""
         return int(jax.random.randint(self.shared_key, (), 0, 2**31 - 1))
+
+
+def gather(parts: Sequence[tuple[Mapping[str, Any], xr.Dataset]]) -> xr.Dataset:
+    """The results of cells at their coordinates as one, the axes of the cells first.
+
+    NaN where there is no cell.
+    """
+    if not parts[0][0]:
+        return parts[0][1]
+    axis = next(iter(parts[0][0]))
+    groups: dict[Any, list[tuple[dict[str, Any], xr.Dataset]]] = {}
+    for place, found in parts:
+        rest = {name: value for name, value in place.items() if name != axis}
+        groups.setdefault(place[axis], []).append((rest, found))
+    whole = [gather(group) for group in groups.values()]
+    along = xr.concat(
+        whole, dim=axis, data_vars="all", coords="minimal", join="outer", compat="equals"
+    )
+    return along.assign_coords({axis: list(groups)})
 
 
 @dataclasses.dataclass(frozen=True)

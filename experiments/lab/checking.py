@@ -70,19 +70,15 @@ def differences(
     committed: xr.Dataset, again: xr.Dataset, study: type[Study]
 ) -> Iterator[tuple[str, float]]:
     """The difference of every variable over its largest number; infinite where words differ."""
-    for name in sorted({*map(str, committed.variables), *map(str, again.variables)}):
-        if name in study.unrepeated:
-            continue
-        if name not in committed.variables or name not in again.variables:
+    names = {*map(str, committed.variables), *map(str, again.variables)} - {*study.unrepeated}
+    for name in sorted(names):
+        pair = [found[name].values for found in (committed, again) if name in found.variables]
+        if len(pair) == 1 or pair[0].shape != pair[1].shape:
             yield name, np.inf
-            continue
-        one, other = committed[name].values, again[name].values
-        if one.shape != other.shape:
-            yield name, np.inf
-        elif one.dtype.kind in "US" or other.dtype.kind in "US":
-            yield name, 0.0 if np.array_equal(one, other) else np.inf
+        elif any(values.dtype.kind in "US" for values in pair):
+            yield name, 0.0 if np.array_equal(pair[0], pair[1]) else np.inf
         else:
-            yield name, _apart(one.astype(float), other.astype(float))
+            yield name, _apart(*(values.astype(float) for values in pair))
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:

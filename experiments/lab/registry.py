@@ -36,8 +36,9 @@ def _found() -> dict[str, Entry]:
             text, module = path.read_text(encoding="utf-8"), f"experiments.{theme}.{path.stem}"
             if study := _STUDY.search(text):
                 kind, question = study.groups()
-                version = int(_VERSION.search(text)[1]) if _VERSION.search(text) else 1
-                found[path.stem] = Entry(path.stem, question, version, module, kind)
+                version = _VERSION.search(text)
+                number = int(version[1]) if version else 1
+                found[path.stem] = Entry(path.stem, question, number, module, kind)
     return found
 
 

@@ -37,7 +37,6 @@ from experiments.lab import (
     folders,
     printing,
     records,
-    results,
     runner,
     scales,
     sizes,
@@ -266,7 +265,7 @@ def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
         changed[at] ^= 1
         path.write_bytes(bytes(changed))
         with pytest.raises(folders.DamagedError):
-            results.read(path)
+            store.read(path)
 
 
 def test_types_that_netcdf_lacks_grow_and_what_has_no_labels_is_left_out(tmp_path):
@@ -276,8 +275,8 @@ def test_types_that_netcdf_lacks_grow_and_what_has_no_labels_is_left_out(tmp_pat
         "yes": [True, False],
     }
     found = xr.Dataset({name: ("x", of) for name, of in values.items()}, {"x": ["ä", "b|c"]})
-    results.write(tmp_path / "a.nc", found.assign(none=(("x", "empty"), np.ones((2, 0)))), {})
-    record, again = results.read(tmp_path / "a.nc")
+    store.write(tmp_path / "a.nc", found.assign(none=(("x", "empty"), np.ones((2, 0)))), {})
+    record, again = store.read(tmp_path / "a.nc")
     assert record == {} and again.equals(found)
     assert [again[name].dtype.name for name in values] == ["float32", "int16", "bool"]
 
