@@ -1,19 +1,14 @@
-"""Rebuild gallery.npz: pictures by seven text-to-image sources on shared prompts, embedded.
-
-python -m experiments.builders.gallery --source=imagen
-"""
+"""Rebuild gallery.npz: pictures by seven text-to-image sources on shared prompts, embedded."""
 
 import dataclasses
 import hashlib
 import io
-import pathlib
 import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from condvendi_jax.encoders import load_efficientnet, load_minilm
-from experiments.builders import common
+from experiments.builders.common import EFFICIENTNET, MINILM, NewSet, Work, recipe
 from experiments.data.repository import Repository
 
 REPOSITORY = ("dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f")
@@ -82,36 +77,18 @@ def collect(repository: Repository, prompts: Sequence[str]) -> tuple[list[Pictur
     return kept, left_out
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
-    """Embeds the pictures and prompts, and writes the set."""
-    pictures, texts = load_efficientnet(), load_minilm()
+@recipe("gallery", EFFICIENTNET, MINILM, "pillow", "tokenizers", source=REPOSITORY)
+def build(work: Work, repository: Repository) -> NewSet:
+    """The pictures that are kept, with the prompts of the sheets."""
     prompts = read_prompts([content.decode() for content in repository.read(SHEETS)])
     kept, left_out = collect(repository, list(prompts))
-    paths = [picture.path for picture in kept]
-    outputs = common.embed_pictures(repository, paths, pictures, cache=cache, name="gallery")
-    table = common.embed_texts(list(prompts.values()), texts, cache=cache, name="gallery-prompts")
-    models = np.array([SOURCES[picture.source][0] for picture in kept])
+    models = [SOURCES[picture.source][0] for picture in kept]
     prompt = np.array([picture.prompt for picture in kept])
-    common.write_set(
-        output,
-        "gallery",
-        outputs=outputs,
-        prompts=(table, prompt),
-        labels={
-            "models": models,
-            "prompt": prompt,
-            "sample": np.array([picture.sample for picture in kept]),
-        },
-        description=f"{len(outputs):,} pictures by {len(set(models))} text-to-image sources on "
-        f"{len(set(prompt))} prompts; {pictures.name} pictures, {texts.name} prompts",
-        provenance=common.origins(
-            repository, common.EFFICIENTNET, common.MINILM, "pillow", "tokenizers"
-        ),
+    return NewSet(
+        work.embed_pictures(repository, [picture.path for picture in kept]),
+        (work.embed_texts(list(prompts.values())), prompt),
+        labels={"models": models, "prompt": prompt, "sample": [picture.sample for picture in kept]},
+        description=f"{len(kept):,} pictures by {len(set(models))} text-to-image sources on "
+        f"{len(set(prompt))} prompts; {work.pictures.name} pictures, {work.texts.name} prompts",
         cut={"left out": left_out},
     )
-
-
-RECIPES = {"gallery": common.Recipe(build, {"source": REPOSITORY})}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

@@ -53,13 +53,10 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return blocks[0] | {"blocks": list(chained)}
 
 
-class Lite2Encoder:
+class Lite2Encoder(efficientnet.EfficientNetEncoder):
     """Pictures to embeddings; an `Encoder`."""
 
-    name, dimension, side = "EfficientNet-Lite2", 1280, SIDE
-
-    def __init__(self, parameters: Mapping[str, Any]):
-        self.parameters = parameters
+    name, side = "EfficientNet-Lite2", SIDE
 
     def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
         """Embed RGB pictures, uint8 `[n, 260, 260, 3]`, as float32 `[n, 1280]`, not normalised."""

@@ -150,7 +150,7 @@ _LOADERS |= {"t2i_second": load_t2i_second, "caption_pairs": load_caption_pairs}
 SETS = {
     name: DataSet(
         load=_LOADERS.get(name) or functools.partial(read_set, FOLDER / f"{name}.npz"),
-        builder=f"python -m experiments.builders.{of['builder']}" if "builder" in of else "-",
+        builder=f"python -m experiments.builders {of['builder']}" if "builder" in of else "-",
         licence=of["licence"],
         description=of["description"],
     )

@@ -1,5 +1,7 @@
 """The builder of the emoji: what it makes of two designers of three emoji, and what it matches."""
 
+import types
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -17,7 +19,7 @@ INFO = {"license": {"spdx": "MIT"}, "author": {"url": "https://example.org"}}
 def icon_set(designer, icons, characters=(), **more):
     """A designer's drawings: icons by name, each an entry of the package or empty."""
     entries = {name: {"body": f"<!-- {name} -->"} | entry for name, entry in icons.items()}
-    return emoji.IconSet(designer, "a@1", INFO, {"icons": entries, **more}, dict(characters))
+    return emoji.IconSet(designer, INFO, {"icons": entries, **more}, dict(characters))
 
 
 @pytest.fixture
@@ -27,20 +29,22 @@ def build(monkeypatch, tmp_path):
     for designer, codes in {"One": ["1a", "2b", "3c"], "Two": ["2b", "3c"]}.items():
         drawings = {code: f"{code} {designer}" for code in codes}
         found[designer] = icon_set(designer, dict.fromkeys(drawings.values(), {}), drawings)
-    encoders = Corners(), Texts()
     monkeypatch.setattr(emoji, "DESIGNERS", {"One": "one@1", "Two": "two@1"})
     monkeypatch.setattr(emoji, "load_icon_set", lambda designer, cache: found[designer])
     monkeypatch.setattr(emoji, "load_concepts", lambda cache: CONCEPTS)
-    monkeypatch.setattr(emoji, "load_efficientnet", lambda: encoders[0])
-    monkeypatch.setattr(emoji, "load_minilm", lambda: encoders[1])
-    monkeypatch.setattr(common, "origins", lambda *packages: ["version 1"])
+    pictures, texts = Corners(), Texts()
+    monkeypatch.setattr(common, "load_efficientnet", lambda: pictures)
+    monkeypatch.setattr(common, "load_minilm", lambda: texts)
+    monkeypatch.setattr(common.importlib.metadata, "version", lambda package: "1")
     monkeypatch.setattr(emoji, "render", lambda svg: np.tile(COLOURS[int("Two" in svg)], (8, 8, 1)))
 
     def run(**values):
-        emoji.RECIPES["emoji"].build(tmp_path / "emoji.npz", tmp_path / "cache", **values)
+        defaults = {"cache_dir": tmp_path / "cache", "pictures": None, "overwrite": False}
+        flags = types.SimpleNamespace(**defaults | values)
+        common.Work("emoji", tmp_path / "emoji.npz", flags, ()).make()
         if "pictures" not in values:
             with np.load(tmp_path / "emoji.npz", allow_pickle=False) as stored:
-                return dict(stored), encoders[0].given
+                return dict(stored), pictures.given
 
     return run
 
@@ -55,10 +59,11 @@ def test_a_set_has_a_row_a_drawing_and_is_embedded_once(build, monkeypatch):
     np.testing.assert_allclose(stored["outputs"], rows, atol=1e-3)
     prompts = Texts().rows(stored["prompt_texts"].tolist())
     np.testing.assert_allclose(stored["prompt_embeddings"], prompts, atol=1e-3)
-    assert stored["provenance"].tolist() == ["one@1", "two@1", emoji.NAMES_PACKAGE, "version 1"]
+    packages = ["one@1", "two@1", emoji.NAMES_PACKAGE, *(f"{p} 1" for p in emoji._PACKAGES)]
+    assert stored["provenance"].tolist() == packages
     assert given == build()[1] == 5
     # Other packages, or other drawings, are embedded anew.
-    monkeypatch.setattr(common, "origins", lambda *packages: ["version 2"])
+    monkeypatch.setattr(common.importlib.metadata, "version", lambda package: "2")
     assert build()[1] == 10
     monkeypatch.setattr(emoji, "SIDE", 32)  # Part of every drawing.
     assert build()[1] == 15
