@@ -2,7 +2,7 @@
 
 usage: python -m experiments.builders NAME [--flag=value ...]
 
-`NAME --help` lists its flags. The names are those of `builder` in experiments/data/sets.toml.
+`NAME --help` lists the flags of a set.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> None:
     """
     words = [word for word in argv[1:] if word in RECIPES]
     if not words and {"--help", "-h"} & {*argv}:
-        print(f"{__doc__}They are {', '.join(RECIPES)}.")
+        print(f"{__doc__}The names: {', '.join(RECIPES)}.")
         return
     if not words:
         received = " ".join(argv[1:])

@@ -39,20 +39,15 @@ _FORMAT = 1  # Raised when what is embedded of the same bytes changes.
 class Recipe:
     """How a set is made.
 
-    Attributes:
-      build: gives, of the work and its repositories, what is written: a `NewSet`, arrays by name or
-        bytes; a tuple of them where there are files beside the set's.
-      packages: those whose versions the set names.
-      beside: the files that are written beside the set's, where {} stands for its stem.
-      takes: the flags of this recipe, by their names: a type and a `flag`.
-      sources: by the flag that gives a clone, the repository's name and commit.
+    `build` gives, of the work and its repositories, what is written: a `NewSet`, arrays by name or
+    bytes; a tuple of them where there are files beside the set's.
     """
 
     build: Callable[..., Any]
-    packages: Sequence[str]
-    beside: Sequence[str]
-    takes: Mapping[str, tuple[Any, Any]]
-    sources: Mapping[str, tuple[str, str]]
+    packages: Sequence[str]  # Those whose versions the set names.
+    beside: Sequence[str]  # The files beside the set's, where {} stands for its stem.
+    takes: Mapping[str, tuple[Any, Any]]  # By flag of this recipe, a type and a `flag`.
+    sources: Mapping[str, tuple[str, str]]  # By flag of a clone, the repository and its commit.
 
     def files_beside(self, output: pathlib.Path) -> list[pathlib.Path]:
         """The files that are written beside this one."""
@@ -81,19 +76,12 @@ def recipe(
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The making of a set, with its encoders, which are loaded when they are needed.
+    """The making of a set, with its encoders, which are loaded when they are needed."""
 
-    Attributes:
-      name: of the set.
-      output: the file to write.
-      flags: of the command.
-      repositories: those of the recipe.
-    """
-
-    name: str
-    output: pathlib.Path
-    flags: Any
-    repositories: Sequence[Repository]
+    name: str  # Of the set.
+    output: pathlib.Path  # The file to write.
+    flags: Any  # Of the command.
+    repositories: Sequence[Repository]  # Those of the recipe.
 
     @property
     def recipe(self) -> Recipe:
@@ -159,13 +147,8 @@ class Work:
     ) -> np.ndarray:
         """Unit-norm embeddings of some items, float32 `[n, d]`, made once.
 
-        Args:
-          items: pictures or texts, which may be made as they are asked for.
-          encoder: of the items.
-          part: of the set, for the name of the cached file.
-          arrays: what the items are, for the identity of what is cached.
-          batch: how many items are embedded at once.
-          **settings: what else the items depend on.
+        Items may be made as they are asked for. Arrays say what they are, for the identity of what
+        is cached, and settings what else they depend on.
         """
         name = f"{self.name}-{part}"
 
@@ -218,11 +201,9 @@ class Work:
 def cut_alike(
     texts: Mapping[str, Sequence[str]],
 ) -> tuple[np.ndarray, dict[str, list[str]], dict[str, Any]]:
-    """Texts, by part, cut to one number of words, which are then parted by single spaces.
+    """Texts, by part, cut to the 25th percentile of their words, rounded down.
 
-    Returns:
-      The words of every text before, `[n]`; the first words of all; and how many they are, the 25th
-      percentile of the former rounded down.
+    Returns the words of every text before, `[n]`, the texts, and how many words they have at most.
     """
     words = np.array([len(text.split()) for of in texts.values() for text in of])
     length = int(np.percentile(words, PERCENTILE))
@@ -238,10 +219,7 @@ def first_words(text: str, count: int) -> str:
 def knob_labels(
     names: Sequence[str], settings: Sequence[float], draws: int, wordings: Wordings
 ) -> dict[str, np.ndarray]:
-    """The labels of so many outputs of each class at each setting of a knob, setting by setting.
-
-    Each output has the same wording at every setting.
-    """
+    """Labels of so many outputs of each class, with equal wordings at each setting of a knob."""
     each = len(names) * draws
     number = np.tile(np.repeat(np.arange(len(names)), draws), len(settings))
     wording = np.tile(wordings.pair(each, SEED), len(settings))
@@ -254,11 +232,7 @@ def knob_labels(
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Rows of norm 1, float32.
-
-    Raises:
-      ValueError: a row is zero or not finite.
-    """
+    """Rows of norm 1, float32; ValueError where one is zero or not finite."""
     norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     directed = np.isfinite(norms) & (norms > 0)
     if not directed.all():
@@ -293,25 +267,15 @@ Rows = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class NewSet:
-    """A set as it is written; `sets.read_set` reads it.
-
-    Attributes:
-      outputs: written as float16, like all embeddings.
-      prompts: of the outputs.
-      labels: by role, `[n]`; words are written as a table.
-      description: the caption's line.
-      cut: what was left out.
-      further: by role, more embeddings of the pairs.
-      origins: what it is made of beside repositories and packages.
-    """
+    """A set as it is written, embeddings as float16; `sets.read_set` reads it."""
 
     outputs: Rows
     prompts: Rows
-    labels: Mapping[str, Any]
-    description: str
-    cut: Mapping[str, Any]
-    further: Mapping[str, Rows] = dataclasses.field(default_factory=dict)
-    origins: Sequence[str] = ()
+    labels: Mapping[str, Any]  # By role, `[n]`; words are written as a table.
+    description: str  # The caption's line.
+    cut: Mapping[str, Any]  # What was left out.
+    further: Mapping[str, Rows] = dataclasses.field(default_factory=dict)  # By role.
+    origins: Sequence[str] = ()  # What it is made of beside repositories and packages.
 
     def entries(self, licence: str, provenance: Sequence[str]) -> dict[str, Any]:
         """The arrays of the file, by name."""

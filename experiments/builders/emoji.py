@@ -161,23 +161,17 @@ def match(icon_set: IconSet, concepts: list[Concept], names: Mapping[str, str]) 
     else:
         every_name = [*icon_set.icons["icons"], *icon_set.icons.get("aliases", {})]
         candidates = [(names.get(_letters(name), ""), name) for name in every_name]
-    codes = {concept.code for concept in concepts}
-    matched: dict[str, str] = {}
-    used: set[str] = set()
+    left, matched = {concept.code for concept in concepts}, {}
     for code, name in candidates:
         drawing = icon_set.drawing(name)
-        if code in codes and code not in matched and drawing and drawing not in used:
-            matched[code] = drawing
-            used.add(drawing)
-    return matched
+        if code in left and drawing and drawing not in matched:
+            matched[drawing] = code
+            left.remove(code)
+    return {code: drawing for drawing, code in matched.items()}
 
 
 def render(svg: str) -> np.ndarray:
-    """Draw an SVG over white: uint8 `[224, 224, 3]`.
-
-    Raises:
-      ValueError: if nothing was drawn.
-    """
+    """Draw an SVG over white: uint8 `[224, 224, 3]`; ValueError if nothing was drawn."""
     import resvg_py
     from PIL import Image
 
@@ -186,25 +180,6 @@ def render(svg: str) -> np.ndarray:
     if picture.min() == 255:
         raise ValueError("the drawing is blank")
     return picture
-
-
-def read_pairs(cache: Path) -> tuple[list[Concept], list[IconSet], list[tuple[int, int, str]]]:
-    """All concepts, the designers' drawings, and which belong together.
-
-    Each pair is the numbers of a concept and of a designer that drew it, and the drawing, ordered
-    by concept, then designer.
-    """
-    icon_sets = [load_icon_set(designer, cache) for designer in DESIGNERS]
-    concepts = load_concepts(cache)
-    names = name_index(concepts, icon_sets)
-    matches = [match(icon_set, concepts, names) for icon_set in icon_sets]
-    pairs = [
-        (number, designer, icon_sets[designer].svg(matched[concept.code]))
-        for number, concept in enumerate(concepts)
-        for designer, matched in enumerate(matches)
-        if concept.code in matched
-    ]
-    return concepts, icon_sets, pairs
 
 
 def write_pictures(drawings: Sequence[str], folder: Path) -> None:
@@ -225,18 +200,23 @@ _PACKAGES = MINILM, EFFICIENTNET, "resvg_py", "tokenizers"
 
 @recipe("emoji", *_PACKAGES, takes={"pictures": (str | None, _PICTURES)})
 def build(work: Work) -> dict[str, Any] | tuple[()]:
-    """The drawings and names, or only the drawings with --pictures.
-
-    Raises:
-      ValueError: the folder holds pictures already, and --overwrite is not given.
-    """
+    """The drawings and names, or with --pictures only the drawings, in a folder without any."""
     folder = work.flags.pictures and Path(work.flags.pictures)
     if folder and any(folder.glob("*.png")) and not work.flags.overwrite:
         raise ValueError(
             f"--pictures: {folder} holds pictures already; choose another folder, or add "
             "--overwrite to replace those of the same names."
         )
-    concepts, icon_sets, pairs = read_pairs(work.cache)
+    icon_sets = [load_icon_set(designer, work.cache) for designer in DESIGNERS]
+    concepts = load_concepts(work.cache)
+    index = name_index(concepts, icon_sets)
+    matches = [match(icon_set, concepts, index) for icon_set in icon_sets]
+    pairs = [
+        (number, designer, icon_sets[designer].svg(matched[concept.code]))
+        for number, concept in enumerate(concepts)
+        for designer, matched in enumerate(matches)
+        if concept.code in matched
+    ]
     of_pairs, designers, drawings = zip(*pairs, strict=True)
     if folder:
         write_pictures(drawings, folder)

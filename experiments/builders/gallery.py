@@ -1,10 +1,10 @@
 """Rebuild gallery.npz: pictures by seven text-to-image sources on shared prompts, embedded."""
 
-import dataclasses
 import hashlib
 import io
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from experiments.data.repository import Repository
 REPOSITORY = ("dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f")
 SHEETS = ("gallery-9.md", "storyboard-9.md")
 RENDERS = "output/renders"
-
-
 # By the beginning of a file's name, what made the picture, and the least side in pixels of those
 # that it made: smaller ones are sheets of four, or of another source. The eighth of the repository,
 # Disco Diffusion, shows one picture twice under nearly every prompt.
@@ -30,14 +28,13 @@ SOURCES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """One file: its path, the number of its prompt, the key of its source, its own number."""
+class Picture(NamedTuple):
+    """One file: the numbers of its prompt and of its source, its own number, its path."""
 
-    path: str
     prompt: int
-    source: str
+    source: int
     sample: int
+    path: str
 
 
 def read_prompts(sheets: Sequence[str]) -> dict[str, str]:
@@ -56,18 +53,17 @@ def collect(repository: Repository, prompts: Sequence[str]) -> tuple[list[Pictur
     from PIL import Image
 
     names = re.compile(rf"{RENDERS}/([^/]+)/({'|'.join(SOURCES)})-(\d+)\.(?:png|jpe?g|webp)")
-    found = [
-        Picture(path, prompts.index(match[1]), match[2], int(match[3]))
+    found = sorted(
+        Picture(prompts.index(match[1]), list(SOURCES).index(match[2]), int(match[3]), path)
         for path in repository.paths(RENDERS)
         if (match := names.fullmatch(path)) and match[1] in prompts
-    ]
-    order = list(SOURCES)
-    found.sort(key=lambda p: (p.prompt, order.index(p.source), p.sample, p.path))
+    )
+    least = [side for _, side in SOURCES.values()]
     seen: set[bytes] = set()
     kept, left_out = [], {"smaller than the source's own": 0, "repeated": 0}
     for picture, content in zip(found, repository.read([p.path for p in found]), strict=True):
         digest = hashlib.sha256(content).digest()
-        if min(Image.open(io.BytesIO(content)).size) < SOURCES[picture.source][1]:
+        if min(Image.open(io.BytesIO(content)).size) < least[picture.source]:
             left_out["smaller than the source's own"] += 1
         elif digest in seen:
             left_out["repeated"] += 1
@@ -82,12 +78,12 @@ def build(work: Work, repository: Repository) -> NewSet:
     """The pictures that are kept, with the prompts of the sheets."""
     prompts = read_prompts([content.decode() for content in repository.read(SHEETS)])
     kept, left_out = collect(repository, list(prompts))
-    models = [SOURCES[picture.source][0] for picture in kept]
-    prompt = np.array([picture.prompt for picture in kept])
+    prompt, source, sample, paths = zip(*kept, strict=True)
+    models = np.array([name for name, _ in SOURCES.values()])[np.array(source)]
     return NewSet(
-        work.embed_pictures(repository, [picture.path for picture in kept]),
-        (work.embed_texts(list(prompts.values())), prompt),
-        labels={"models": models, "prompt": prompt, "sample": [picture.sample for picture in kept]},
+        work.embed_pictures(repository, paths),
+        (work.embed_texts(list(prompts.values())), np.array(prompt)),
+        labels={"models": models, "prompt": prompt, "sample": sample},
         description=f"{len(kept):,} pictures by {len(set(models))} text-to-image sources on "
         f"{len(set(prompt))} prompts; {work.pictures.name} pictures, {work.texts.name} prompts",
         cut={"left out": left_out},

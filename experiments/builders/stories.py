@@ -48,27 +48,16 @@ def prompts_of(subjects: int) -> list[tuple[str, str]]:
 
 
 class Stories(NamedTuple):
-    """The stories of some prompts, `[prompts, draws]` each.
-
-    Attributes:
-      text: the story.
-      tokens: how many it has, with the end mark.
-      finished: whether it ended by itself.
-      log_likelihood: of its tokens given the prompt, at temperature 1, in nats.
-    """
+    """The stories of some prompts, `[prompts, draws]` each."""
 
     text: np.ndarray
-    tokens: np.ndarray
-    finished: np.ndarray
-    log_likelihood: np.ndarray
+    tokens: np.ndarray  # With the end mark.
+    finished: np.ndarray  # Whether it ended by itself.
+    log_likelihood: np.ndarray  # Of the tokens given the prompt, at temperature 1, in nats.
 
 
 def load_teller() -> tuple[Any, Any]:
-    """The language model and its tokenizer, of transformers.
-
-    Raises:
-      ModuleNotFoundError: a package is missing, with the command that installs it.
-    """
+    """The language model and its tokenizer; an error says how to install what is missing."""
     try:
         import transformers  # pyright: ignore[reportMissingImports]
 
@@ -90,19 +79,18 @@ def tell(
     for start, t in itertools.product(range(0, len(prompts), _BATCH), TEMPERATURES):
         batch = prompts[start : start + _BATCH]
         begun = time.monotonic()
+        settings = {"model": FILE, "seed": SEED, "temperature": t, "draws": draws}
         arrays = records.cached(
             cache,
             "stories",
             version=_FORMAT,
-            settings={"model": FILE, "seed": SEED, "temperature": t, "draws": draws}
-            | {"max_tokens": MAX_TOKENS},
+            settings={**settings, "max_tokens": MAX_TOKENS},
             arrays={"prompts": np.array(batch)},
             build=lambda batch=batch, t=t: _tell(model, tokenizer, batch, t, draws)._asdict(),
         )
         told[t].append(Stories(**arrays))
-        sys.stderr.write(
-            f"{start + len(batch)} prompts, T = {t:g}: {time.monotonic() - begun:.0f} s\n"
-        )
+        seconds = time.monotonic() - begun
+        sys.stderr.write(f"{start + len(batch)} prompts, T = {t:g}: {seconds:.0f} s\n")
     return {t: Stories(*map(np.concatenate, zip(*of, strict=True))) for t, of in told.items()}
 
 

@@ -11,17 +11,11 @@ from collections.abc import Iterator, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Repository:
-    """A public repository at one commit.
+    """A public repository at one commit."""
 
-    Attributes:
-      name: `owner/name` on GitHub.
-      commit: the full hash, or as much of it as identifies the commit.
-      folder: of a clone, with a work tree or bare.
-    """
-
-    name: str
-    commit: str
-    folder: pathlib.Path
+    name: str  # `owner/name` on GitHub.
+    commit: str  # The full hash, or as much of it as identifies the commit.
+    folder: pathlib.Path  # Of a clone, with a work tree or bare.
 
     @classmethod
     def opened(
@@ -52,11 +46,7 @@ class Repository:
         return sorted(path for kind, path in entries if kind.startswith("100"))
 
     def read(self, paths: Sequence[str]) -> Iterator[bytes]:
-        """The contents of some files, in their order.
-
-        Raises:
-          ValueError: a file is not in the clone.
-        """
+        """The contents of some files, in their order; ValueError where one is not in the clone."""
         command = ["git", "-C", str(self.folder), "cat-file", "--batch"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin and process.stdout

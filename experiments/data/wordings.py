@@ -11,15 +11,10 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Wordings:
-    """The sentences of a set.
+    """The sentences of a set."""
 
-    Attributes:
-      category: what stands in the slot where the type is not specified, with its article.
-      templates: sentences with one slot `{}` for a thing and its article.
-    """
-
-    category: str
-    templates: tuple[str, ...]
+    category: str  # What fills the slot where the type is not specified, with its article.
+    templates: tuple[str, ...]  # Sentences with one slot `{}` for a thing and its article.
 
     def unspecified(self) -> list[str]:
         """The sentences with the category, in their order."""
@@ -27,9 +22,8 @@ class Wordings:
 
     def specified(self, kinds: Sequence[str]) -> list[str]:
         """The sentences with each kind, kind after kind."""
-        return [
-            _sentence(template, with_article(kind)) for kind in kinds for template in self.templates
-        ]
+        things = map(with_article, kinds)
+        return [_sentence(template, thing) for thing in things for template in self.templates]
 
     def pair(self, count: int, seed: int) -> np.ndarray:
         """The wording of each of some photographs, `[count]`, drawn at random."""
