@@ -84,6 +84,12 @@ class Made(NamedTuple):
     texts: Texts
 
 
+def work(name, folder, *clones, **flags):
+    """The making of a set in a folder."""
+    flags = {"cache_dir": folder / "cache", **flags}
+    return common.Work(name, folder / f"{name}.npz", types.SimpleNamespace(**flags), clones)
+
+
 def make(builder, folder, *clones, name=None, flag_values=(), **constants):
     """Makes a set twice of clones, and writes it with its cache in a folder.
 
@@ -95,7 +101,6 @@ def make(builder, folder, *clones, name=None, flag_values=(), **constants):
     output = folder / f"{name}.npz"
     pictures, texts, others = Corners(), Texts(), Texts("others")
     loaders = {"load_efficientnet": pictures, "load_minilm": texts, "load_universal": others}
-    flags = types.SimpleNamespace(cache_dir=folder / "cache", **dict(flag_values))
     with pytest.MonkeyPatch.context() as patch:
         for loader, encoder in loaders.items():
             patch.setattr(common, loader, lambda encoder=encoder, **knobs: encoder)
@@ -104,7 +109,7 @@ def make(builder, folder, *clones, name=None, flag_values=(), **constants):
             patch.setattr(builder if hasattr(builder, constant) else common, constant, value)
         found = []
         for _ in range(2):
-            common.Work(name, output, flags, clones).make()
+            work(name, folder, *clones, **dict(flag_values)).make()
             found.append((output.read_bytes(), pictures.given, texts.given[:], others.given[:]))
     assert found[0] == found[1]
     with np.load(output, allow_pickle=False) as file:

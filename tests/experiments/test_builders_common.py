@@ -1,11 +1,10 @@
 """What builders share: the command, repositories at a commit, embedding once, files."""
 
 import subprocess
-import types
 
 import numpy as np
 import pytest
-from small_repositories import Corners, Texts, git, picture
+from small_repositories import Corners, Texts, git, picture, work
 from small_repositories import repository as clone_of
 
 from experiments.builders import __main__ as builders
@@ -54,21 +53,21 @@ def test_what_is_not_there_is_named(clone, tmp_path):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, clone):
-    """The command for a set of a repository, and for one of none; gives what is built with."""
+    """The command for a set of a repository, or for one of none; gives what is built with."""
     built = []
 
     def build(work, *found):
         built.append((work.output, found))
         return b"made", b"beside"
 
-    recipes: dict = {}
-    monkeypatch.setattr(common, "RECIPES", recipes)
-    monkeypatch.setattr(builders, "RECIPES", recipes)
-    common.recipe("gallery", beside=["{}.txt"], source=("me/it", clone.commit))(build)
-    common.recipe("human")(build)
+    monkeypatch.setattr(builders, "FOLDER", tmp_path)
+    for name, sources in (("gallery", {"source": ("me/it", clone.commit)}), ("human", {})):
+        recipe = common.Recipe(build, (), ["{}.txt"], {}, sources)
+        monkeypatch.setitem(common.RECIPES, name, recipe)
 
     def run(*words, **given):
-        values = {"cache_dir": tmp_path / "cache", "output": tmp_path / "x.npz", **given}
+        values = {"cache_dir": tmp_path / "cache", "source": clone.folder}
+        values |= {"output": tmp_path / "x.npz", **given}
         flags = (f"--{name}={value}" for name, value in values.items() if value)
         builders.main(["builders", *words, *flags])
         return built.pop()
@@ -76,34 +75,24 @@ def command(tmp_path, monkeypatch, clone):
     return run
 
 
-def test_a_builder_is_given_its_output_and_the_pinned_repositories(
-    command, clone, tmp_path, monkeypatch
-):
-    of_clone = {"source": clone.folder}
-    assert command("gallery", **of_clone) == (tmp_path / "x.npz", (clone,))
-    assert (tmp_path / "x.npz").read_bytes() == b"made"
-    assert (tmp_path / "x.txt").read_bytes() == b"beside"
-    assert command("human", output=tmp_path / "y.npz") == (tmp_path / "y.npz", ())
+def test_a_builder_is_given_its_output_and_the_pinned_repositories(command, clone, tmp_path):
+    assert command("gallery") == (tmp_path / "x.npz", (clone,))
+    assert [(tmp_path / f"x.{end}").read_bytes() for end in ("npz", "txt")] == [b"made", b"beside"]
+    assert command("human", source=None, output=tmp_path / "y.npz") == (tmp_path / "y.npz", ())
     # The shipped file may be replaced, another one where that is asked for.
-    monkeypatch.setattr(builders, "FOLDER", tmp_path)
-    (tmp_path / "gallery.npz").write_text("shipped")
-    assert command("gallery", output=None, **of_clone)[0] == tmp_path / "gallery.npz"
-    assert command("gallery", overwrite=True, **of_clone)[0] == tmp_path / "x.npz"
+    assert command("gallery", output=None)[0] == tmp_path / "gallery.npz"
+    assert command("gallery", overwrite=True)[0] == tmp_path / "x.npz"
 
 
 @pytest.mark.parametrize(
     ("words", "given", "message"),
     [
         (["gallery", "word"], {}, "unexpected argument 'word'"),
-        ([], {}, "expected one of gallery, human, received '--cache_dir"),
-        (["dogs"], {}, "expected one of gallery, human, received 'dogs --cache_dir"),
-        (["human"], {"source": "clone"}, "unknown flag --source"),
+        ([], {}, "expected one of answers, .*, gallery, human, .*received '--cache_dir"),
+        (["dgos"], {}, "expected one of .*, dogs, .*, received 'dgos --cache_dir"),
+        (["human"], {}, "unknown flag --source"),
         (["gallery"], {"output": "y.npz"}, r"--output \(its y\.txt\): .*exists\. .* --overwrite"),
-        (
-            ["gallery"],
-            {"output": "clone/b/3.png", "overwrite": True, "source": "clone"},
-            "a file in .* --source",
-        ),
+        (["gallery"], {"output": "clone/b/3.png", "overwrite": True}, "a file in .* --source"),
     ],
 )
 def test_what_cannot_be_done_is_refused(command, tmp_path, monkeypatch, words, given, message):
@@ -124,17 +113,13 @@ def test_a_shipped_set_has_a_recipe_with_pinned_repositories(name):
         assert owner.count("/") == 1 and int(commit, 16) and len(commit) >= 7
 
 
-def work_in(folder):
-    return common.Work("human", folder / "x.npz", types.SimpleNamespace(cache_dir=folder), ())
-
-
 def test_pictures_are_embedded_once_and_again_when_anything_changes(tmp_path):
     files = {"a.png": picture((255, 0, 51), 9), "b.png": picture((0, 255, 51), 20)}
     clone, encoder = clone_of(tmp_path / "pictures", "me/it", files), Corners()
     other = clone_of(tmp_path / "others", "me/other", files | {"a.png": files["b.png"]})
 
     def embed(*paths, clone=clone):
-        return work_in(tmp_path).embed_pictures(clone, paths, encoder)
+        return work("human", tmp_path).embed_pictures(clone, paths, encoder)
 
     rows = embed("a.png", "b.png")
     expected = np.array([[1.0, 0, 0.2] * 2, [0, 1, 0.2] * 2]) + 0.01
@@ -146,15 +131,15 @@ def test_pictures_are_embedded_once_and_again_when_anything_changes(tmp_path):
 
 
 def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
-    work, encoder, long = work_in(tmp_path), Texts(), 40 * "a"  # No digest has it.
+    of, encoder, long = work("human", tmp_path), Texts(), 40 * "a"  # No digest has it.
     texts = ["bb", "a", "bb", long]
     for given, count in ((texts, 3), (texts, 3), ([long, "ab", "bb"], 6)):
-        rows = work.embed_texts(given, encoder)
+        rows = of.embed_texts(given, encoder)
         np.testing.assert_array_equal(rows, Texts().rows(given))
         assert len(encoder.given) == count
-    rows = work.embed(iter("abcde"), encoder, arrays={}, batch=2)
+    rows = of.embed(iter("abcde"), encoder, arrays={}, batch=2)
     np.testing.assert_array_equal(rows, Texts().rows("abcde"))
-    assert not any(long.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    assert not any(long.encode() in path.read_bytes() for path in of.cache.iterdir())
 
 
 def test_a_row_without_a_direction_is_refused():

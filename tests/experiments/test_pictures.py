@@ -3,11 +3,10 @@
 import dataclasses
 import gzip
 import pathlib
-import types
 
 import numpy as np
 import pytest
-from small_repositories import Texts, picture
+from small_repositories import Texts, picture, work
 
 from experiments.builders import common, features
 from experiments.data import load
@@ -121,10 +120,10 @@ def test_the_emoji_that_are_held_out_are_those_of_the_shipped_features(tmp_path,
 
 
 def test_wordings_name_their_kind_and_fill_the_file(tmp_path, monkeypatch):
-    texts, flags = Texts(), types.SimpleNamespace(cache_dir=tmp_path)
+    texts = Texts()
     monkeypatch.setattr(common, "load_minilm", lambda: texts)
-    common.Work(features.FASHION_FILE.stem, tmp_path / "prompts.npz", flags, ()).make()
-    with np.load(tmp_path / "prompts.npz") as stored:
+    work(features.FASHION_FILE.stem, tmp_path).make()
+    with np.load(tmp_path / "fashion_prompts.npz") as stored:
         embeddings = stored["embeddings"]
     assert embeddings.shape == (10, 12, 4) and embeddings.dtype == np.float16
     assert len(set(texts.given)) == 120

@@ -237,8 +237,8 @@ def test_every_class_is_drawn_at_every_temperature_with_the_same_wordings(built)
     ended = [found.labels["ended"][labels["models"] == word].mean() for word in cut["ended"]]
     np.testing.assert_allclose(ended, list(cut["ended"].values()), atol=1e-4)
     shown = json.loads((folder / "drawings" / "sketches.json").read_bytes())
-    drawn = [(one["type"], one["model"]) for one in shown]
-    assert drawn == list(itertools.product(NAMES, ("0.2", "0.6", "1")))
+    drawn = itertools.product(NAMES, ("0.2", "0.6", "1"))
+    assert [(one["type"], one["model"]) for one in shown] == list(drawn)
     places = np.concatenate([line for one in shown for line in one["lines"]])
     assert places.dtype == int and (places.min(), places.max()) == (0, 255)
 
