@@ -52,9 +52,6 @@ def main(argv: Sequence[str]) -> None:
     """Refuses, before anything is computed, to write over a user's files; then makes the set.
 
     The file that ships with the project is replaced: to make it is what a builder is for.
-
-    Raises:
-      ValueError, OSError: a flag or word is wrong, as `check_targets`, or the builder's own.
     """
     words = [word for word in argv[1:] if word in RECIPES]
     if not words and {"--help", "-h"} & {*argv}:

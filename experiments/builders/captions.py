@@ -43,10 +43,9 @@ def kind_of(caption: str) -> str:
 
 
 def draw(kinds: np.ndarray) -> np.ndarray:
-    """Which photographs are taken: so many of each kind at random, then of all the rest.
+    """The numbers of the photographs that are taken, ascending, of the kinds `[n]` of all.
 
-    Returns:
-      Numbers of the photographs, whose kinds are `[n]`, ascending.
+    So many of each kind are taken at random, then of all the rest.
     """
     order = np.random.default_rng(SEED).permutation(len(kinds))
     first = [number for kind in sorted(KINDS) for number in order[kinds[order] == kind][:OF_A_KIND]]
@@ -57,10 +56,8 @@ def draw(kinds: np.ndarray) -> np.ndarray:
 def draw_further(chosen: np.ndarray, count: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
     """Captions that make so many pairs of all first captions and all five of the chosen.
 
-    Of the other photographs second captions are taken, in a random order, then third ones.
-
-    Returns:
-      The photograph and the number of each caption, ascending.
+    Of the other photographs second captions are taken, in a random order, then third ones. Returns
+    the photograph and the number of each caption, ascending.
     """
     order = np.random.default_rng(SEED).permutation(np.setdiff1d(np.arange(count), chosen))
     found = np.array([(p, k) for k in range(1, _EACH) for p in order])

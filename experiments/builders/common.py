@@ -243,8 +243,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 def principal_rows(rows: np.ndarray, dimensions: int) -> tuple[np.ndarray, str]:
     """Rows `[n, d]` on at most so many leading uncentred principal directions, of unit norm again.
 
-    Returns:
-      float32 `[n, dimensions]`, and in words how much of the squared norm the directions hold.
+    With them, in words, comes how much of the squared norm the directions hold.
     """
     values, directions = np.linalg.eigh(rows.T.astype(np.float64) @ rows.astype(np.float64))
     kept = directions[:, ::-1][:, :dimensions]
@@ -254,10 +253,7 @@ def principal_rows(rows: np.ndarray, dimensions: int) -> tuple[np.ndarray, str]:
 
 
 def rounded(rows: np.ndarray, step: float) -> np.ndarray:
-    """Rows as multiples of a power of two, which compress to less; then not quite of norm 1.
-
-    float16 holds multiples below 2,048 steps exactly.
-    """
+    """Rows as multiples of a power of two, which compress to less; then not quite of norm 1."""
     return (np.round(rows / step) * step).astype(np.float32)
 
 

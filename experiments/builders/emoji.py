@@ -117,17 +117,16 @@ def load_concepts(cache: Path) -> list[Concept]:
     regions (a flag leaves its designer no choice), characters outside the emoji standard and bare
     modifiers.
     """
-    kept = [
+    kept = (
         entry
         for entry in read(NAMES_PACKAGE, "data/openmoji.json", cache)
         if not entry["skintone"]
         and entry["group"] not in LEFT_OUT_GROUPS
         and entry["subgroups"] not in LEFT_OUT_SUBGROUPS
-    ]
-    kept.sort(key=lambda entry: entry["order"])  # Some of the others have none.
+    )
     return [
         Concept(code_points(e["hexcode"]), e["annotation"], e["group"], e["subgroups"])
-        for e in kept
+        for e in sorted(kept, key=lambda e: e["order"])  # Some of the others have none.
     ]
 
 

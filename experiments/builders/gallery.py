@@ -44,11 +44,9 @@ def read_prompts(sheets: Sequence[str]) -> dict[str, str]:
 
 
 def collect(repository: Repository, prompts: Sequence[str]) -> tuple[list[Picture], dict[str, int]]:
-    """Every picture whose prompt is known by its folder, but small ones and repetitions.
+    """Every picture whose prompt is known by its folder, but small ones and repetitions, in order.
 
-    Returns:
-      The pictures in the order of the prompts, then of the sources, then of their numbers; and by
-      reason how many were left out.
+    With them comes, by reason, how many were left out.
     """
     from PIL import Image
 

@@ -60,11 +60,7 @@ def _tiny_imagenet(photographs: Repository, *, first: str, last: str) -> ByKind:
 
 
 def choose_kinds(photographs: ByKind, wanted: Sequence[str]) -> list[str]:
-    """The kinds that are named, or those with the most photographs; in the order of the alphabet.
-
-    Raises:
-      ValueError: a kind is unknown, with those that there are.
-    """
+    """The kinds that are named, or those with the most photographs; in alphabetical order."""
     if not wanted:
         ranked = sorted(photographs, key=lambda kind: (-len(photographs[kind]), kind.lower()))
         return sorted(ranked[:KINDS], key=str.lower)
@@ -81,15 +77,12 @@ def build(work: Work, *repositories: Repository) -> NewSet:
     (what, by_kind, _), wordings = SOURCES[work.name], WORDINGS[work.name]
     found = by_kind(*repositories)
     chosen = choose_kinds(found, work.flags.kinds)
-    drawn = {}
-    for kind in chosen:
-        order = np.random.default_rng(SEED).permutation(len(found[kind]))[: 2 * PER_KIND].tolist()
-        drawn[kind] = [found[kind][index] for index in order]
-    paths = [path for kind in chosen for path in drawn[kind][:PER_KIND]]
     # Wordings are drawn for twice the photographs, as they were for the set that ships.
-    number = np.repeat(np.arange(len(chosen)), [len(drawn[kind]) for kind in chosen])
-    kept = np.concatenate([np.arange(len(drawn[kind])) < PER_KIND for kind in chosen])
+    drawn = [np.random.default_rng(SEED).permutation(found[k])[: 2 * PER_KIND] for k in chosen]
+    number = np.repeat(np.arange(len(chosen)), list(map(len, drawn)))
+    kept = np.concatenate([np.arange(len(of)) < PER_KIND for of in drawn])
     wording, number = wordings.pair(len(number), SEED)[kept], number[kept]
+    paths = np.concatenate(drawn)[kept].tolist()
     typed = number * len(wordings.templates) + wording
     named, unnamed = wordings.specified(chosen), wordings.unspecified()
     return NewSet(

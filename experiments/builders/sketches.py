@@ -61,12 +61,8 @@ def draw(published: sketch_rnn.Published) -> np.ndarray:
 def lines(points: np.ndarray) -> list[np.ndarray]:
     """The lines of a drawing, each `[points, 2]` with y downwards, in units of the offsets.
 
-    The pen starts at the origin and on the paper. Where it is lifted a line ends, and what follows
-    the end of the drawing is left out.
-
-    Args:
-      points: `[steps, 5]`: the offset from the last point, and the pen's state after it as a
-        one-hot of down, up, end.
+    The pen starts at the origin and on the paper. Points `[steps, 5]` are the offset from the last,
+    and the pen's state after it as a one-hot of down, up (a line ends), end (of the drawing).
     """
     ends = np.flatnonzero(points[:, 4])
     points = points[: ends[0]] if len(ends) else points

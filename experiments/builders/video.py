@@ -56,10 +56,7 @@ def decode_frames(content: bytes, *, side: int) -> np.ndarray:
     """Some frames of an animation, evenly spaced from the first to the last.
 
     Frames of a shorter animation come several times. A frame's shorter side is resampled and the
-    middle is cut out, over white where it is transparent.
-
-    Returns:
-      uint8 `[FRAMES, side, side, 3]`.
+    middle is cut out, over white where it is transparent: uint8 `[FRAMES, side, side, 3]`.
     """
     from PIL import Image, ImageOps
 

@@ -21,11 +21,7 @@ class Repository:
     def opened(
         cls, name: str, commit: str, *, source: str | None, cache: pathlib.Path
     ) -> Repository:
-        """The clone that is given, or one that is made in the cache folder.
-
-        Raises:
-          ValueError: there is no clone at `source`, it lacks the commit, or it cannot be cloned.
-        """
+        """The clone that is given, or one that is made in the cache folder; ValueError if none."""
         folder = pathlib.Path(source) if source else cache / name.replace("/", "+")
         found = cls(name, commit, folder)
         if source is None and not folder.exists():

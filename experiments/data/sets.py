@@ -2,7 +2,7 @@
 
 A set's file `NAME.npz` holds float16 embeddings under `outputs`, `prompts` and `further_ROLE`,
 labels under `label_ROLE`, and `description`, `licence`, `cut` and `provenance`. Where an entry X is
-a table of what occurs, `X_index` `[n]` says which row each pair has. The builders' `write_set`
+a table of what occurs, `X_index` `[n]` says which row each pair has. The builders' `NewSet`
 writes it.
 """
 
@@ -42,11 +42,7 @@ def _unit_rows(embeddings: np.ndarray) -> np.ndarray:
 
 
 def read_set(path: Path) -> PairedEmbeddings:
-    """Reads a set's file: every pair, embeddings scaled to unit norm again in float32.
-
-    Raises:
-      ValueError: an entry is missing.
-    """
+    """Reads a set's file: every pair, embeddings scaled to unit norm again in float32."""
     with np.load(path, allow_pickle=False) as stored:
         missing = {"outputs", "prompts", "description"} - set(stored.files)
         if missing:
@@ -151,11 +147,7 @@ SETS = {
 
 
 def load(name: str) -> PairedEmbeddings:
-    """Loads a data set of the project.
-
-    Raises:
-      ValueError: the name is unknown, with the known ones.
-    """
+    """Loads a data set of the project; ValueError with the known names where this is none."""
     if name not in SETS:
         raise ValueError(f"unknown data set {name!r}; known: {', '.join(SETS)}")
     return SETS[name].load()
