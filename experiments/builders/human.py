@@ -9,15 +9,8 @@ import re
 
 import numpy as np
 
-from experiments.builders.common import (
-    MINILM,
-    UNIVERSAL,
-    NewSet,
-    Rows,
-    Work,
-    principal_rows,
-    recipe,
-)
+from experiments.builders import common
+from experiments.builders.common import NewSet, Rows, Work
 from experiments.builders.similarities import OF_TEXTS, of_responses
 from experiments.data.repository import Repository
 from experiments.data.sets import TEXT
@@ -46,10 +39,10 @@ def read_sets(repository: Repository) -> list[tuple[str, dict[str, str]]]:
     ]
 
 
-@recipe(
+@common.recipe(
     "human",
-    MINILM,
-    UNIVERSAL,
+    common.MINILM,
+    common.UNIVERSAL,
     "tokenizers",
     beside=["{}_similarities.npz"],
     source=("fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e577673b0b53"),
@@ -78,7 +71,7 @@ def build(work: Work, repository: Repository) -> tuple[NewSet, dict[str, np.ndar
     for (prefix, encoder), dimensions in zip(encoders.items(), DIMENSIONS, strict=True):
         # One set of directions for both, so that one can be subtracted from the other.
         whole = work.embed_texts([*responses.tolist(), *contexts.tolist()], encoder)
-        kept, words = principal_rows(whole, dimensions)
+        kept, words = common.principal_rows(whole, dimensions)
         rows[f"{prefix}outputs"] = (kept[: len(responses)], response)
         rows[f"{prefix}prompts"] = (kept[len(responses) :], context[pair])
         cut[encoder.name] = {"kept": words}

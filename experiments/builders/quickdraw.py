@@ -3,14 +3,8 @@
 import jax
 import numpy as np
 
-from experiments.builders.common import (
-    OF_DRAWINGS,
-    NewSet,
-    Work,
-    knob_labels,
-    principal_rows,
-    recipe,
-)
+from experiments.builders import common
+from experiments.builders.common import NewSet, Work
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
@@ -37,7 +31,9 @@ def picture(ink: np.ndarray, side: int) -> np.ndarray:
     return np.repeat(large[..., None], 3, axis=-1)
 
 
-@recipe("quickdraw", *OF_DRAWINGS, beside=["drawings/{}.npz"], source=quickdraw_vae.REPOSITORY)
+@common.recipe(
+    "quickdraw", *common.OF_DRAWINGS, beside=["drawings/{}.npz"], source=quickdraw_vae.REPOSITORY
+)
 def build(work: Work, repository: Repository) -> tuple[NewSet, dict[str, np.ndarray]]:
     """The drawings, and a few of them to be shown."""
     wordings, published = WORDINGS["quickdraw"], quickdraw_vae.load(repository)
@@ -46,8 +42,8 @@ def build(work: Work, repository: Repository) -> tuple[NewSet, dict[str, np.ndar
     distinct, index = np.unique(ink.reshape(-1, *ink.shape[-2:]), axis=0, return_inverse=True)
     pictures = (picture(one, side) for one in distinct)
     features = work.embed(pictures, work.pictures, arrays={"ink": distinct})[index.reshape(-1)]
-    outputs, dimensions = principal_rows(features, DIMENSIONS)
-    labels = knob_labels(published.names, PSI, DRAWS, wordings)
+    outputs, dimensions = common.principal_rows(features, DIMENSIONS)
+    labels = common.knob_labels(published.names, PSI, DRAWS, wordings)
     made = NewSet(
         outputs,
         (work.embed_texts(wordings.specified(published.names)), labels["prompt"]),

@@ -7,14 +7,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from experiments.builders.common import (
-    OF_DRAWINGS,
-    NewSet,
-    Work,
-    knob_labels,
-    principal_rows,
-    recipe,
-)
+from experiments.builders import common
+from experiments.builders.common import NewSet, Work
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
@@ -98,9 +92,9 @@ def picture(drawing: Sequence[np.ndarray], side: int) -> np.ndarray:
     return np.repeat(small[:, :, None], 3, axis=2)
 
 
-@recipe(
+@common.recipe(
     "sketches",
-    *OF_DRAWINGS,
+    *common.OF_DRAWINGS,
     beside=["sketched_animals.npz", "drawings/{}.json"],
     source=sketch_rnn.REPOSITORY,
 )
@@ -120,10 +114,10 @@ def build(work: Work, repository: Repository) -> tuple[NewSet, NewSet, bytes]:
     flat, side = points.reshape(-1, *points.shape[-2:]), work.pictures.side
     drawings = (picture(lines(one), side) for one in flat)
     features = work.embed(drawings, work.pictures, arrays={"points": points})
-    outputs, dimensions = principal_rows(features, DIMENSIONS)
+    outputs, dimensions = common.principal_rows(features, DIMENSIONS)
     named, unnamed = map(work.embed_texts, (wordings.specified(names), wordings.unspecified()))
 
-    labels = knob_labels(names, TEMPERATURES, DRAWS, wordings)
+    labels = common.knob_labels(names, TEMPERATURES, DRAWS, wordings)
     types, models, typed, wording = labels.values()
     words = [f"{temperature:g}" for temperature in TEMPERATURES]
     lengths = np.tile(np.repeat(published.lengths, DRAWS), len(words))

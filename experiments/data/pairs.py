@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.files import read_array, read_labels
+from condvendi_jax.base.files import StrPath, read_array, read_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +78,12 @@ class PairedEmbeddings:
 
 def load_files(
     *,
-    outputs: str | os.PathLike[str] | None = None,
-    prompts: str | os.PathLike[str] | None = None,
-    further: Mapping[str, str | os.PathLike[str]] = types.MappingProxyType({}),
+    outputs: StrPath | None = None,
+    prompts: StrPath | None = None,
+    further: Mapping[str, StrPath] = types.MappingProxyType({}),
     keys: Mapping[str, str | None] = types.MappingProxyType({}),
     paired: bool = True,
-    **labels: str | os.PathLike[str],
+    **labels: StrPath,
 ) -> PairedEmbeddings:
     """One's own embeddings, from .npy, .npz or .safetensors files.
 
