@@ -57,42 +57,38 @@ def prompt_number(record: Mapping[str, Any]) -> int:
 @recipe("answers", *OF_TEXTS, source=NOVELTY)
 def build_answers(work: Work, repository: Repository) -> NewSet:
     """The answers of every model, whole and cut."""
-    makers, names, files = zip(*_curated(repository), strict=True)
-    # The files are in any order.
-    by_model = [sorted(records, key=prompt_number) for records in files]
-    first = by_model[0]
-
-    def of_answers(name: str) -> list[list[Any]]:
-        return [[value for record in records for value in record[name]] for records in by_model]
-
-    answers = dict(zip(names, of_answers("generations"), strict=True))
+    fields = ("generations", "partition", "generation_scores")
+    rows = [
+        (maker, model, record["prompt"], prompt_number(record), *of)
+        for maker, model, records in _curated(repository)
+        for record in sorted(records, key=prompt_number)  # The files are in any order.
+        for of in zip(*(record[field] for field in fields), strict=True)
+    ]
+    makers, models, asked, numbers, answers, classes, rewards = zip(*rows, strict=True)
     words, cut, length = cut_alike(answers)
-    outputs, truncated = (work.embed_parts(texts, work.long_texts) for texts in (answers, cut))
-    prompts = work.embed_texts([record["prompt"] for record in first], work.long_texts)
-    each, count = len(outputs) // len(names), len(first[0]["generations"])
-    row = np.tile(np.repeat(np.arange(len(first)), count), len(names))
+    systems, prompts = len({*models}), len({*numbers})
     return NewSet(
-        stored(outputs),
-        stored(prompts[row]),
+        stored(work.embed_parts(answers, models, work.long_texts)),
+        stored(work.embed_texts(asked, work.long_texts)),
         labels={
-            "models": np.repeat(names, each),
-            "vendors": np.repeat([VENDORS[maker] for maker in makers], each),
-            "prompt": np.array([prompt_number(record) for record in first])[row],
-            "classes": np.concatenate(of_answers("partition")).astype(int),
-            "rewards": np.concatenate(of_answers("generation_scores")).astype(int),
+            "models": models,
+            "vendors": [VENDORS[maker] for maker in makers],
+            "prompt": numbers,
+            "classes": np.array(classes).astype(int),
+            "rewards": np.array(rewards).astype(int),
             "words": words,
         },
-        description=f"{count} answers of each of {len(names)} language models to the same "
-        f"{len(first)} prompts of NoveltyBench; {work.long_texts.name}",
+        description=f"{len(rows) // systems // prompts} answers of each of {systems} language "
+        f"models to the same {prompts} prompts of NoveltyBench; {work.long_texts.name}",
         cut={"truncated": length, "step": STEP},
-        further={"truncated": stored(truncated)},
+        further={"truncated": stored(work.embed_parts(cut, models, work.long_texts))},
     )
 
 
 @recipe("post_training", *OF_TEXTS, source=("AMindToThink/icl-diversity", "132885e"))
 def build_post_training(work: Work, repository: Repository) -> NewSet:
     """Answers after every stage, whole and at one length."""
-    folder, every, answers = "results/rlhf_experiment", [], {}
+    folder, every = "results/rlhf_experiment", []
     (metrics,) = read_lines(repository, [f"{folder}/baseline_metrics.jsonl"])
     # The source's own measure, of whole answers.
     distinct = {(0, r["stage"], r["prompt_id"]): r["ead"] for r in metrics}
@@ -100,21 +96,20 @@ def build_post_training(work: Work, repository: Repository) -> NewSet:
     for (matched, kind), short, stage in itertools.product(kinds, PROMPT_SETS, STAGE_NAMES):
         (records,) = read_lines(repository, [f"{folder}/{kind}/{stage}_{short}.jsonl"])
         records.sort(key=lambda r: (r["prompt_id"], r["sample_idx"]))
-        answers[f"{stage}-{short}-{kind}"] = [record["response"] for record in records]
-        every += [(matched, short, stage, record["prompt_id"], record) for record in records]
-    matched, short, stage, asked, records = zip(*every, strict=True)
+        of_file = f"{stage}-{short}-{kind}", matched, short, stage
+        every += [(*of_file, r["prompt_id"], r["prompt"], r["response"]) for r in records]
+    parts, matched, short, stage, asked, prompts, answers = zip(*every, strict=True)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(asked))}
     of_answers = [distinct.get(of, np.nan) for of in zip(matched, stage, asked, strict=True)]
-    prompts = work.embed_texts([record["prompt"] for record in records], work.long_texts)
     return NewSet(
-        stored(work.embed_parts(answers, work.long_texts)),
-        stored(prompts),
+        stored(work.embed_parts(answers, parts, work.long_texts)),
+        stored(work.embed_texts(prompts, work.long_texts)),
         labels={
             "models": [STAGE_NAMES[name] for name in stage],
             "benchmark": [PROMPT_SETS[name] for name in short],
             "prompt": [numbers[name] for name in asked],
             "matched": matched,
-            "words": [len(record["response"].split()) for record in records],
+            "words": [len(answer.split()) for answer in answers],
             "distinct": np.array(of_answers, np.float32),
         },
         description=f"ten answers of OLMo-2-7B to each of {len(numbers)} prompts after each of "
@@ -128,9 +123,9 @@ def build_post_training(work: Work, repository: Repository) -> NewSet:
 )
 def build_same_answers(work: Work, repository: Repository, benchmark: Repository) -> NewSet:
     """The pairs that people judged."""
-    folder = "evals/novelty-bench/src/data/classifier"
-    parts = read_lines(repository, [f"{folder}/{part}.jsonl" for part in ("train", "val")])
-    pairs = [record for part in parts for record in part]
+    folder, names = "evals/novelty-bench/src/data/classifier", ("train", "val")
+    files = read_lines(repository, [f"{folder}/{name}.jsonl" for name in names])
+    pairs, parts = sum(files, []), np.repeat(names, list(map(len, files))).tolist()
     # The benchmark's own class of an answer, where the answer is one of the benchmark's.
     known = {
         (name, r["prompt"], text): r["partition"][place]
@@ -145,8 +140,7 @@ def build_same_answers(work: Work, repository: Repository, benchmark: Repository
         classes.append(-1 if one is None or two is None else int(one == two))
 
     def embedded(field: str) -> Rows:
-        texts = {f"{field}-{k}": [r[field] for r in part] for k, part in enumerate(parts)}
-        return stored(work.embed_parts(texts, work.long_texts))
+        return stored(work.embed_parts([r[field] for r in pairs], parts, work.long_texts))
 
     return NewSet(
         embedded("generation_0"),
@@ -154,7 +148,7 @@ def build_same_answers(work: Work, repository: Repository, benchmark: Repository
         labels={
             "prompt": np.unique([record["prompt"] for record in pairs], return_inverse=True)[1],
             "same": [int(record["similar"]) for record in pairs],
-            "train": np.repeat([1, 0], [len(part) for part in parts]),
+            "train": [int(part == "train") for part in parts],
             "equal": [int(r["generation_0"] == r["generation_1"]) for r in pairs],
             "classes": classes,
         },

@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import json
+import operator
 import pathlib
 import sys
 import types
@@ -192,22 +193,22 @@ class Work:
         return rows[index]
 
     def embed_parts(
-        self, texts: Mapping[str, Sequence[str]], encoder: Encoder | None = None
+        self, texts: Sequence[str], parts: Iterable[str], encoder: Encoder | None = None
     ) -> np.ndarray:
-        """The same of the texts of several parts, one by one: an interrupted run loses little."""
-        return np.concatenate([self.embed_texts(of, encoder, part) for part, of in texts.items()])
+        """The same, one part of the texts after another: an interrupted run loses little."""
+        of_parts = itertools.groupby(zip(texts, parts, strict=True), operator.itemgetter(1))
+        rows = (self.embed_texts([text for text, _ in of], encoder, part) for part, of in of_parts)
+        return np.concatenate(list(rows))
 
 
-def cut_alike(
-    texts: Mapping[str, Sequence[str]],
-) -> tuple[np.ndarray, dict[str, list[str]], dict[str, Any]]:
-    """Texts, by part, cut to the 25th percentile of their words, rounded down.
+def cut_alike(texts: Sequence[str]) -> tuple[np.ndarray, list[str], dict[str, Any]]:
+    """Texts cut to the 25th percentile of their words, rounded down.
 
     Returns the words of every text before, `[n]`, the texts, and how many words they have at most.
     """
-    words = np.array([len(text.split()) for of in texts.values() for text in of])
+    words = np.array([len(text.split()) for text in texts])
     length = int(np.percentile(words, PERCENTILE))
-    cut = {part: [first_words(text, length) for text in of] for part, of in texts.items()}
+    cut = [first_words(text, length) for text in texts]
     return words, cut, {"words": length, "percentile": PERCENTILE}
 
 

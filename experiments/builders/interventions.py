@@ -84,8 +84,8 @@ def build(work: Work, *repositories: Repository) -> NewSet:
     first = [common.first_words(answer.text, WORDS) for answer in every]
     truncated, lengths = [], {}
     for source, rows in itertools.groupby(range(len(every)), lambda row: every[row].source):
-        _, cut, length = common.cut_alike({source: [first[row] for row in rows]})
-        truncated, lengths[source] = truncated + cut[source], length["words"]
+        _, cut, length = common.cut_alike([first[row] for row in rows])
+        truncated, lengths[source] = truncated + cut, length["words"]
     asked, prompt = np.unique([f"{a.source} {a.prompt}" for a in every], return_inverse=True)
     prompts = [of.split(" ", 1)[1] for of in asked]
     embedded = [work.embed_texts(of, work.long_texts) for of in (first, prompts, truncated)]

@@ -125,6 +125,6 @@ SOURCES: dict[str, tuple[str, Callable[..., ByKind], dict[str, tuple[str, str]]]
     "objects": ("objects of Tiny-ImageNet", _objects, {"source": _TINY}),
 }
 _KINDS = flag((), f"The kinds of thing; {KINDS} by the rule if unset.")
+_TAKES = {"kinds": (tuple[str, ...], _KINDS)}
 for _name, (_, _, _sources) in SOURCES.items():
-    _takes = {"kinds": (tuple[str, ...], _KINDS)}
-    recipe(_name, MINILM, EFFICIENTNET, UNIVERSAL, takes=_takes, **_sources)(build)
+    recipe(_name, MINILM, EFFICIENTNET, UNIVERSAL, takes=_TAKES, **_sources)(build)

@@ -34,16 +34,13 @@ def build(work: Work, repository: Repository) -> NewSet:
     ]
     shared = [text for text in by_system[0] if all(text in answers for answers in by_system)]
     kept = np.arange(0, len(shared), EVERY)
-    taken = {
-        system: [answers[text] for text in shared[::EVERY]]
-        for system, answers in zip(systems, by_system, strict=True)
-    }
+    taken = [answers[text] for answers in by_system for text in shared[::EVERY]]
     words, cut, length = cut_alike(taken)
-    row = np.tile(np.arange(len(kept)), len(systems))
+    models, row = np.repeat(systems, len(kept)), np.tile(np.arange(len(kept)), len(systems))
     return NewSet(
-        work.embed_parts(taken),
+        work.embed_parts(taken, models),
         (work.embed_texts(shared[::EVERY]), row),
-        labels={"models": np.repeat(systems, len(kept)), "prompt": kept[row], "words": words},
+        labels={"models": models, "prompt": kept[row], "words": words},
         description=f"answers of {len(systems)} language models to the same {len(kept)} "
         f"instructions of AlpacaEval; {work.texts.name} answers (256 tokens at most) and "
         "instructions",
@@ -51,5 +48,5 @@ def build(work: Work, repository: Repository) -> NewSet:
             "instructions": {"of": len(shared), "every": EVERY, "kept": len(kept)},
             "truncated": length,
         },
-        further={"truncated": work.embed_parts(cut)},
+        further={"truncated": work.embed_parts(cut, models)},
     )

@@ -148,8 +148,8 @@ def build(work: Work) -> tuple[NewSet, bytes]:
     drawn = tell(*load_teller(), asked, draws=draws, cache=work.cache)
     every = Stories(*(np.stack(of).ravel() for of in zip(*drawn.values(), strict=True)))
     stories = every.text.tolist()
-    _, cut, length = cut_alike({"stories": stories})
-    whole, truncated = (rounded(work.embed_texts(of), _STEP) for of in (stories, cut["stories"]))
+    _, cut, length = cut_alike(stories)
+    whole, truncated = (rounded(work.embed_texts(of), _STEP) for of in (stories, cut))
     prompt = np.tile(np.repeat(np.arange(len(asked)), draws), len(drawn))
     made = NewSet(
         whole,
