@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
     name, recipe = words[0], RECIPES[words[0]]
     given: Any = runner.parse_once(flags_of(recipe), argv[1:], 1)[1]
     shipped = FOLDER / f"{name}.npz"
-    output = pathlib.Path(given.output or shipped)
+    output, cache = pathlib.Path(given.output or shipped), pathlib.Path(given.cache_dir)
     clones = {word: getattr(given, word) for word in recipe.sources}
     beside = {f"--output (its {path.name})": path for path in recipe.files_beside(output)}
     if output in beside.values():
@@ -74,10 +74,10 @@ def main(argv: Sequence[str]) -> None:
         overwrite=given.overwrite or output.resolve() == shipped.resolve(),
     )
     repositories = [
-        Repository.opened(*pinned, source=clones[word], cache=pathlib.Path(given.cache_dir))
+        Repository.opened(*pinned, source=clones[word], cache=cache)
         for word, pinned in recipe.sources.items()
     ]
-    Work(name, output, given, repositories).make()
+    Work(name, output, cache, repositories, given).make()
 
 
 if __name__ == "__main__":

@@ -81,18 +81,9 @@ class Work:
 
     name: str  # Of the set.
     output: pathlib.Path  # The file to write.
-    flags: Any  # Of the command.
+    cache: pathlib.Path  # The folder for clones and features.
     repositories: Sequence[Repository]  # Those of the recipe.
-
-    @property
-    def recipe(self) -> Recipe:
-        """How the set is made."""
-        return RECIPES[self.name]
-
-    @property
-    def cache(self) -> pathlib.Path:
-        """The folder for clones and features."""
-        return pathlib.Path(self.flags.cache_dir)
+    flags: Any  # Of the command.
 
     @functools.cached_property
     def pictures(self) -> efficientnet.EfficientNetEncoder:
@@ -116,14 +107,16 @@ class Work:
 
     def provenance(self, *further: str) -> list[str]:
         """Every repository with its commit, what else is named, every package with its version."""
-        versions = (f"{one} {importlib.metadata.version(one)}" for one in self.recipe.packages)
+        packages = RECIPES[self.name].packages
+        versions = (f"{package} {importlib.metadata.version(package)}" for package in packages)
         return [*(one.reference for one in self.repositories), *further, *versions]
 
     def make(self) -> None:
         """Makes the set and writes every file, whole or not at all."""
-        names = self.name, *(pathlib.Path(name).stem for name in self.recipe.beside)
-        paths = self.output, *self.recipe.files_beside(self.output)
-        made = self.recipe.build(self, *self.repositories)
+        chosen = RECIPES[self.name]
+        names = self.name, *(pathlib.Path(name).stem for name in chosen.beside)
+        paths = self.output, *chosen.files_beside(self.output)
+        made = chosen.build(self, *self.repositories)
         contents = made if isinstance(made, tuple) else (made,)
         for name, path, content in zip(names, paths, contents, strict=False):
             if isinstance(content, NewSet):

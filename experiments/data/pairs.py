@@ -109,11 +109,9 @@ def load_files(
         absent = "outputs" if outputs is None else "prompts"
         needed = "outputs and one of prompts" if paired else "outputs"
         raise ValueError(f"--{absent}: one's own data need a file of {needed}.")
-    arrays = checks.check_arrays(
-        {role: read_array(path, key=keys.get(role)) for role, path in given.items()}
-    )
-    name, n = Path(outputs).stem, arrays[0].shape[0]
-    rows = dict(zip(given, map(np.asarray, arrays), strict=True))
+    arrays = {role: read_array(path, key=keys.get(role)) for role, path in given.items()}
+    rows = dict(zip(given, map(np.asarray, checks.check_arrays(arrays)), strict=True))
+    name, n = Path(outputs).stem, len(rows["outputs"])
     if prompts is not None and np.array_equal(rows["outputs"], rows["prompts"]):
         raise ValueError(
             f"--outputs and --prompts are equal in every row ({outputs}, {prompts}): give the "

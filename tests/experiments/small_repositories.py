@@ -86,8 +86,8 @@ class Made(NamedTuple):
 
 def work(name, folder, *clones, **flags):
     """The making of a set in a folder."""
-    flags = {"cache_dir": folder / "cache", **flags}
-    return common.Work(name, folder / f"{name}.npz", types.SimpleNamespace(**flags), clones)
+    given = types.SimpleNamespace(**flags)
+    return common.Work(name, folder / f"{name}.npz", folder / "cache", clones, given)
 
 
 def make(builder, folder, *clones, name=None, flag_values=(), **constants):
