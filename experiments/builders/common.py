@@ -41,7 +41,7 @@ class Recipe:
     """How a set is made.
 
     `build` gives, of the work and its repositories, what is written: a `NewSet`, arrays by name or
-    bytes; a tuple of them where there are files beside the set's.
+    bytes; a tuple of them where there are files beside the set's, an empty one where none is.
     """
 
     build: Callable[..., Any]
