@@ -1,1 +1,1 @@
-"""How each data set was made: `python -m experiments.builders.NAME` rebuilds it from its source."""
+"""How each data set was made: `python -m experiments.builders NAME` rebuilds it from its source."""

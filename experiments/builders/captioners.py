@@ -1,23 +1,18 @@
-"""Builds sets of captions without their pictures: of captioners, and of many people.
+"""Builds sets of captions without their pictures: of captioners, and of many people."""
 
-python -m experiments.builders.captioners captioners --cache_dir=captioners-cache
-"""
-
-import functools
 import io
 import json
 import math
-import pathlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import io as matlab
 
-from condvendi_jax.encoders import load_minilm
-from experiments.builders import captions, common
+from experiments.builders.captions import TEXT_STEP
+from experiments.builders.common import OF_TEXTS, NewSet, Work, recipe, rounded
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED
 
@@ -25,12 +20,15 @@ BLIP = ("sabirdvd/BLIP_image_caption_demo", "363ad3929bf37cec11c8bf3842349097297
 TEN = ("qingzwang/DiversityMetrics", "dddc220e20dab0b60a54e5d631e4aa4fc160d1d4")
 PEOPLE = ("hoavt-54/nli-images", "77fdad88252f206448437ad753abef5bef287f27")
 PASCAL = ("vrama91/cider-matlab", "febe63b05723c1fdb4cb47d646a9ca90f33e8c59")
-MODELS = {
-    "BLIP beam": "BLIP_ViT-L.json",
-    "BLIP nucleus": "BLIP_nucleus_ViT-L.json",
-    "BLIP-2": "BLIP_2_2.7b.json",
+# By set and captioner, the file with its captions.
+FILES = {
+    "captioners": {
+        "BLIP beam": "BLIP_ViT-L.json",
+        "BLIP nucleus": "BLIP_nucleus_ViT-L.json",
+        "BLIP-2": "BLIP_2_2.7b.json",
+    },
+    "ten_captions": {"a captioner": "results/merge_results.json"},
 }
-SAMPLED = {"a captioner": "results/merge_results.json"}
 DRAWN = {"captioners": 2000, "ten_captions": 200, "fifty_captions": 120}
 REFERENCES = 5  # Captions of a picture that a judged one is compared with: MID table 6.
 CATEGORIES = ("HC", "HI", "HM", "MM")
@@ -46,23 +44,19 @@ def human_captions(files: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def build_coco(
-    name: str,
-    files: dict[str, str],
-    output: pathlib.Path,
-    cache: pathlib.Path,
-    source: Repository,
-    people: Repository,
-) -> None:
+@recipe("captioners", *OF_TEXTS, source=BLIP, captions_source=PEOPLE)
+@recipe("ten_captions", *OF_TEXTS, source=TEN, captions_source=PEOPLE)
+def build_coco(work: Work, source: Repository, people: Repository) -> NewSet:
     """Captions of COCO's pictures by captioners; the prompt is a person's caption."""
     tables = people.read([f"datasets/IC/ic_{part}.tsv" for part in ("dev", "test")])
     human = human_captions([content.decode(errors="replace") for content in tables])
+    files = FILES[work.name]
     said = {
         model: {of["image_id"]: of.get("captions") or [of["caption"]] for of in json.loads(content)}
-        for model, content in zip(files, source.read(list(files.values())), strict=True)
+        for model, content in zip(files, source.read([*files.values()]), strict=True)
     }
     words = f"{' and '.join(files)} on COCO: captions of {{:,}} pictures"
-    _write(output, name, words, said, human, cache, source, people)
+    return _of_pictures(work, words, said, human)
 
 
 def read_pascal(source: Repository) -> tuple[dict[str, list[str]], list[tuple[Any, ...]]]:
@@ -78,17 +72,19 @@ def read_pascal(source: Repository) -> tuple[dict[str, list[str]], list[tuple[An
     return written, judged
 
 
-def build_fifty(output: pathlib.Path, cache: pathlib.Path, source: Repository) -> None:
+@recipe("fifty_captions", *OF_TEXTS, source=PASCAL)
+def build_fifty(work: Work, source: Repository) -> NewSet:
     """Fifty people's captions of pictures; the prompt is one by somebody else."""
     written, judged = read_pascal(source)
     prompts = {picture: one for kind, picture, one, *_ in judged if kind == "HC"}
     words = "people on Pascal-50S: fifty human captions of each of {} pictures"
-    _write(output, "fifty_captions", words, {"people": written}, prompts, cache, source)
+    return _of_pictures(work, words, {"people": written}, prompts)
 
 
-def build_pairs(output: pathlib.Path, cache: pathlib.Path, source: Repository) -> None:
+@recipe("judged_pairs", *OF_TEXTS, source=PASCAL)
+def build_pairs(work: Work, source: Repository) -> NewSet:
     """Two rows of each judged pair of captions, with scores that need no picture."""
-    (written, judged), encoder = read_pascal(source), load_minilm()
+    written, judged = read_pascal(source)
     names, rng = sorted(written), np.random.default_rng(SEED)
     candidates = {text for _, _, *pair, _ in judged for text in pair}
     known = {
@@ -105,21 +101,18 @@ def build_pairs(output: pathlib.Path, cache: pathlib.Path, source: Repository) -
     *numbers, kinds, texts = (np.array(column) for column in zip(*rows, strict=True))
     distinct, caption = np.unique(texts, return_inverse=True)
     every = [*distinct, *np.concatenate([*known.values()])]
-    embedded = common.embed_texts(every, encoder, cache=cache, name="judged pairs")
+    embedded = work.embed_texts(every)
     others = embedded[len(distinct) :].reshape(len(names), REFERENCES, -1)
     roles = ("people", "photograph", "metric_length", "metric_cider")
     labels = dict(zip(roles, numbers, strict=True))
     nearest = np.einsum("nd,nrd->nr", embedded[caption], others[labels["photograph"]]).max(axis=1)
     labels |= {"task": kinds, "caption": caption, "metric_reference": nearest}
-    common.write_set(
-        output,
-        "judged_pairs",
-        outputs=(common.rounded(embedded[: len(distinct)], captions.TEXT_STEP), caption),
-        prompts=(common.rounded(others[:, 0], captions.TEXT_STEP), labels["photograph"]),
+    return NewSet(
+        (rounded(embedded[: len(distinct)], TEXT_STEP), caption),
+        (rounded(others[:, 0], TEXT_STEP), labels["photograph"]),
         labels={k: v.astype(np.float32) if v.dtype == float else v for k, v in labels.items()},
-        description=f"Pascal-50S: {len(judged):,} judged pairs of captions; {encoder.name}",
-        provenance=common.origins(source, common.MINILM, "tokenizers"),
-        cut={"steps_that_features_are_rounded_to": captions.TEXT_STEP, "references": REFERENCES},
+        description=f"Pascal-50S: {len(judged):,} judged pairs of captions; {work.texts.name}",
+        cut={"steps_that_features_are_rounded_to": TEXT_STEP, "references": REFERENCES},
     )
 
 
@@ -144,45 +137,22 @@ def cider(text: str, references: Sequence[str], frequency: Counter[Any], count: 
     return float(np.mean([[cosine(a, b) for a, b in zip(one, o, strict=True)] for o in others]))
 
 
-def _write(
-    output: pathlib.Path,
-    name: str,
-    words: str,
-    said: dict[str, dict[Any, list[str]]],
-    human: dict[Any, str],
-    cache: pathlib.Path,
-    *sources: Repository,
-) -> None:
-    """Writes the captions of each model, by picture, of pictures drawn from those that all have."""
-    encoder, shared = load_minilm(), np.array(sorted(set(human).intersection(*said.values())))
-    drawn = sorted(np.random.default_rng(SEED).permutation(shared)[: DRAWN[name]].tolist())
+def _of_pictures(
+    work: Work, words: str, said: Mapping[str, dict[Any, list[str]]], human: Mapping[Any, str]
+) -> NewSet:
+    """The captions of each model, by picture, of pictures drawn from those that all have."""
+    shared = np.array(sorted(set(human).intersection(*said.values())))
+    order = np.random.default_rng(SEED).permutation(shared)
+    drawn = sorted(order[: DRAWN[work.name]].tolist())
     texts = [text for of in said.values() for picture in drawn for text in of[picture]]
     every = [*texts, *(human[picture] for picture in drawn)]
-    rows = common.embed_texts(every, encoder, cache=cache, name=name)
-    rows, count = common.rounded(rows, captions.TEXT_STEP), len(texts) // len(said)
+    rows, count = rounded(work.embed_texts(every), TEXT_STEP), len(texts) // len(said)
     prompt = np.tile(np.repeat(np.arange(len(drawn)), count // len(drawn)), len(said))
     drawing = f"{len(drawn)} of {len(shared)} pictures, seed {SEED}"
-    common.write_set(
-        output,
-        name,
-        outputs=rows[: len(texts)],
-        prompts=(rows[len(texts) :], prompt),
+    return NewSet(
+        rows[: len(texts)],
+        (rows[len(texts) :], prompt),
         labels={"prompt": prompt, "models": np.repeat([*said], count)},
-        description=f"{words.format(len(drawn))}; {encoder.name}",
-        provenance=common.origins(*sources, common.MINILM, "tokenizers"),
-        cut={"steps_that_features_are_rounded_to": captions.TEXT_STEP, "drawn": drawing},
+        description=f"{words.format(len(drawn))}; {work.texts.name}",
+        cut={"steps_that_features_are_rounded_to": TEXT_STEP, "drawn": drawing},
     )
-
-
-RECIPES = {
-    name: common.Recipe(
-        functools.partial(build_coco, name, files), {"source": source, "captions_source": PEOPLE}
-    )
-    for name, files, source in (("captioners", MODELS, BLIP), ("ten_captions", SAMPLED, TEN))
-} | {
-    "fifty_captions": common.Recipe(build_fifty, {"source": PASCAL}),
-    "judged_pairs": common.Recipe(build_pairs, {"source": PASCAL}),
-}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

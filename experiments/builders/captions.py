@@ -1,15 +1,11 @@
-"""Builds captions.npz, captioning.npz, caption_pairs.npz: Flickr8k's photographs and captions.
+"""Builds captions.npz, captioning.npz, caption_pairs.npz: Flickr8k's photographs and captions."""
 
-python -m experiments.builders.captions --cache_dir=captions-cache
-"""
-
-import pathlib
 import re
+from typing import Any
 
 import numpy as np
 
-from condvendi_jax.encoders import load_efficientnet, load_minilm
-from experiments.builders import common
+from experiments.builders.common import EFFICIENTNET, OF_TEXTS, NewSet, Work, recipe, rounded
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED, SETS
 
@@ -47,10 +43,9 @@ def kind_of(caption: str) -> str:
 
 
 def draw(kinds: np.ndarray) -> np.ndarray:
-    """Which photographs are taken: so many of each kind at random, then of all the rest.
+    """The numbers of the photographs that are taken, ascending, of the kinds `[n]` of all.
 
-    Returns:
-      Numbers of the photographs, whose kinds are `[n]`, ascending.
+    So many of each kind are taken at random, then of all the rest.
     """
     order = np.random.default_rng(SEED).permutation(len(kinds))
     first = [number for kind in sorted(KINDS) for number in order[kinds[order] == kind][:OF_A_KIND]]
@@ -61,10 +56,8 @@ def draw(kinds: np.ndarray) -> np.ndarray:
 def draw_further(chosen: np.ndarray, count: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
     """Captions that make so many pairs of all first captions and all five of the chosen.
 
-    Of the other photographs second captions are taken, in a random order, then third ones.
-
-    Returns:
-      The photograph and the number of each caption, ascending.
+    Of the other photographs second captions are taken, in a random order, then third ones. Returns
+    the photograph and the number of each caption, ascending.
     """
     order = np.random.default_rng(SEED).permutation(np.setdiff1d(np.arange(count), chosen))
     found = np.array([(p, k) for k in range(1, _EACH) for p in order])
@@ -72,56 +65,55 @@ def draw_further(chosen: np.ndarray, count: int, pairs: int) -> tuple[np.ndarray
     return tuple(found[np.lexsort(found.T[::-1])].T)
 
 
+@recipe(
+    "captions",
+    EFFICIENTNET,
+    *OF_TEXTS,
+    beside=["captioning.npz", "caption_pairs.npz"],
+    source=PHOTOGRAPHS,
+    captions_source=CAPTIONS,
+)
 def build(
-    output: pathlib.Path, cache: pathlib.Path, photographs: Repository, texts: Repository
-) -> None:
-    """Embeds photographs and captions, and writes the three files."""
-    pictures, language = load_efficientnet(), load_minilm()
+    work: Work, photographs: Repository, texts: Repository
+) -> tuple[NewSet, NewSet, dict[str, Any]]:
+    """Photographs with their first captions, with all five, and with further ones."""
     (content,) = texts.read([FILE])
     written = read_captions(content.decode())
     found = {path.rpartition("/")[2]: path for path in photographs.paths(_FOLDER)}
     names = [name for name in found if name in written]
     first = [written[name][0] for name in names]
-    whole = common.embed_pictures(
-        photographs, [found[name] for name in names], pictures, cache=cache
-    )
-    one_each = common.embed_texts(first, language, cache=cache, name="first captions")
+    rows = work.embed_pictures(photographs, [found[name] for name in names])
+    rows = rounded(rows, PICTURE_STEP)
     kinds = np.array([kind_of(caption) for caption in first])
     chosen = draw(kinds)
-    every = [caption for number in chosen for caption in written[names[number]]]
-    five_each = common.embed_texts(every, language, cache=cache, name="drawn captions")
     photograph = np.repeat(chosen, _EACH)
-
     of_pair, number = draw_further(chosen, len(names), PAIRS)
-    further = [written[names[p]][k] for p, k in zip(of_pair, number, strict=True)]
-    further = common.embed_texts(further, language, cache=cache, name="further captions")
-
-    captioning, pairs = RECIPES["captions"].files_beside(output)
-    rows = common.rounded(whole, PICTURE_STEP)
-    one_rounded, five_rounded = (common.rounded(r, TEXT_STEP) for r in (one_each, five_each))
-    encoders = f"{pictures.name} photographs, {language.name} captions"
-    packages = common.EFFICIENTNET, common.MINILM, "tokenizers"
-    provenance = common.origins(photographs, texts, *packages)
-    steps = {"photographs": PICTURE_STEP, "captions": TEXT_STEP}
-    common.write_set(
-        output,
-        "captions",
-        outputs=rows,
-        prompts=one_rounded,
+    one_each, five_each, further = (
+        rounded(work.embed_texts(captions), TEXT_STEP)
+        for captions in (
+            first,
+            [caption for number in chosen for caption in written[names[number]]],
+            [written[names[p]][k] for p, k in zip(of_pair, number, strict=True)],
+        )
+    )
+    encoders = f"{work.pictures.name} photographs, {work.texts.name} captions"
+    cut = {
+        "steps_that_features_are_rounded_to": {"photographs": PICTURE_STEP, "captions": TEXT_STEP}
+    }
+    captions = NewSet(
+        rows,
+        one_each,
         labels={
             "prompt": np.unique(first, return_inverse=True)[1],
             "photograph": np.arange(len(names)),
             "pictures": kinds,
         },
         description=f"Flickr8k: {len(names):,} photographs with their first captions; {encoders}",
-        provenance=provenance,
-        cut={"steps_that_features_are_rounded_to": steps},
+        cut=cut,
     )
-    common.write_set(
-        captioning,
-        "captioning",
-        outputs=five_rounded,
-        prompts=(rows[chosen], np.repeat(np.arange(len(chosen)), _EACH)),
+    captioning = NewSet(
+        five_each,
+        (rows[chosen], np.repeat(np.arange(len(chosen)), _EACH)),
         labels={
             "prompt": photograph,
             "caption": np.tile(np.arange(_EACH), len(chosen)),
@@ -129,31 +121,15 @@ def build(
         },
         description=f"Flickr8k: five human captions of each of {len(chosen):,} photographs; "
         f"{encoders}",
-        provenance=provenance,
-        cut={
-            "steps_that_features_are_rounded_to": steps,
-            "drawn": f"{len(chosen)} of {len(names)} photographs, seed {SEED}",
-        },
+        cut={**cut, "drawn": f"{len(chosen)} of {len(names)} photographs, seed {SEED}"},
     )
     count = len(names) + (_EACH - 1) * len(chosen) + len(further)
-    common.write_arrays(
-        pairs,
-        prompts=common.rounded(further, TEXT_STEP).astype(np.float16),
-        photograph=of_pair.astype(np.uint16),
-        description=f"Flickr8k: {count:,} pairs of {len(names):,} photographs and captions; "
+    pairs = {
+        "prompts": further.astype(np.float16),
+        "photograph": of_pair.astype(np.uint16),
+        "description": f"Flickr8k: {count:,} pairs of {len(names):,} photographs and captions; "
         f"{encoders}",
-        licence=SETS["caption_pairs"].licence,
-        provenance=provenance,
-    )
-
-
-RECIPES = {
-    "captions": common.Recipe(
-        build,
-        {"source": PHOTOGRAPHS, "captions_source": CAPTIONS},
-        ["captioning.npz", "caption_pairs.npz"],
-    )
-}
-
-if __name__ == "__main__":
-    common.run(RECIPES)
+        "licence": SETS["caption_pairs"].licence,
+        "provenance": work.provenance(),
+    }
+    return captions, captioning, pairs

@@ -1,7 +1,5 @@
 """Rebuild emoji.npz: nine designers' drawings of the same named emoji, embedded.
 
-    python -m experiments.builders.emoji --cache_dir=emoji-packages
-
 Needs `npm`. With --pictures=DIR nothing is embedded, and the drawings are written there in the
 order of the rows.
 """
@@ -12,7 +10,7 @@ import json
 import re
 import subprocess
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +18,8 @@ import numpy as np
 
 from condvendi_jax.base.files import atomic_writer
 from condvendi_jax.cli.flags import flag
-from condvendi_jax.encoders import load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import SIDE
-from experiments.builders import common
+from experiments.builders.common import EFFICIENTNET, MINILM, Work, recipe
 
 NAMES_PACKAGE = "openmoji@17.0.0"
 DESIGNERS = {
@@ -56,7 +53,6 @@ class IconSet(NamedTuple):
     """One designer's drawings, as the package stores them."""
 
     designer: str
-    package: str
     info: dict[str, Any]
     icons: dict[str, Any]
     characters: dict[str, str]
@@ -105,9 +101,8 @@ def read(package: str, member: str, cache: Path) -> Any:
 
 def load_icon_set(designer: str, cache: Path) -> IconSet:
     """Reads one designer's package."""
-    package = DESIGNERS[designer]
-    parts = (read(package, f"{part}.json", cache) for part in ("info", "icons", "chars"))
-    return IconSet(designer, package, *parts)
+    parts = ("info", "icons", "chars")
+    return IconSet(designer, *(read(DESIGNERS[designer], f"{p}.json", cache) for p in parts))
 
 
 def code_points(code: str) -> str:
@@ -122,17 +117,16 @@ def load_concepts(cache: Path) -> list[Concept]:
     regions (a flag leaves its designer no choice), characters outside the emoji standard and bare
     modifiers.
     """
-    kept = [
+    kept = (
         entry
         for entry in read(NAMES_PACKAGE, "data/openmoji.json", cache)
         if not entry["skintone"]
         and entry["group"] not in LEFT_OUT_GROUPS
         and entry["subgroups"] not in LEFT_OUT_SUBGROUPS
-    ]
-    kept.sort(key=lambda entry: entry["order"])  # Some of the others have none.
+    )
     return [
         Concept(code_points(e["hexcode"]), e["annotation"], e["group"], e["subgroups"])
-        for e in kept
+        for e in sorted(kept, key=lambda e: e["order"])  # Some of the others have none.
     ]
 
 
@@ -166,23 +160,17 @@ def match(icon_set: IconSet, concepts: list[Concept], names: Mapping[str, str]) 
     else:
         every_name = [*icon_set.icons["icons"], *icon_set.icons.get("aliases", {})]
         candidates = [(names.get(_letters(name), ""), name) for name in every_name]
-    codes = {concept.code for concept in concepts}
-    matched: dict[str, str] = {}
-    used: set[str] = set()
+    left, matched = {concept.code for concept in concepts}, {}
     for code, name in candidates:
         drawing = icon_set.drawing(name)
-        if code in codes and code not in matched and drawing and drawing not in used:
-            matched[code] = drawing
-            used.add(drawing)
-    return matched
+        if code in left and drawing and drawing not in matched:
+            matched[drawing] = code
+            left.remove(code)
+    return {code: drawing for drawing, code in matched.items()}
 
 
 def render(svg: str) -> np.ndarray:
-    """Draw an SVG over white: uint8 `[224, 224, 3]`.
-
-    Raises:
-      ValueError: if nothing was drawn.
-    """
+    """Draw an SVG over white: uint8 `[224, 224, 3]`; ValueError if nothing was drawn."""
     import resvg_py
     from PIL import Image
 
@@ -193,95 +181,65 @@ def render(svg: str) -> np.ndarray:
     return picture
 
 
-def read_pairs(cache: Path) -> tuple[list[Concept], list[IconSet], list[tuple[int, int, str]]]:
-    """All concepts, the designers' drawings, and which belong together.
+def write_pictures(drawings: Sequence[str], folder: Path) -> None:
+    """Writes the drawings as small `ROW.png`, row by row of emoji.npz."""
+    from PIL import Image
 
-    Each pair is the numbers of a concept and of a designer that drew it, and the drawing, ordered
-    by concept, then designer.
-    """
-    icon_sets = [load_icon_set(designer, cache) for designer in DESIGNERS]
-    concepts = load_concepts(cache)
-    names = name_index(concepts, icon_sets)
-    matches = [match(icon_set, concepts, names) for icon_set in icon_sets]
+    folder.mkdir(parents=True, exist_ok=True)
+    for row, drawing in enumerate(drawings):
+        small = Image.fromarray(render(drawing)).resize((_SMALL, _SMALL), Image.Resampling.LANCZOS)
+        with atomic_writer(folder / f"{row}.png") as file:
+            small.save(file, "png")
+    print(f"{folder}: {len(drawings):,} pictures")
+
+
+_PICTURES = flag(None, "Folder for the drawings; nothing is embedded then.")
+_PACKAGES = MINILM, EFFICIENTNET, "resvg_py", "tokenizers"
+
+
+@recipe("emoji", *_PACKAGES, takes={"pictures": (str | None, _PICTURES)})
+def build(work: Work) -> dict[str, Any] | tuple[()]:
+    """The drawings and names, or with --pictures only the drawings, in a folder without any."""
+    folder = work.flags.pictures and Path(work.flags.pictures)
+    if folder and any(folder.glob("*.png")) and not work.flags.overwrite:
+        raise ValueError(
+            f"--pictures: {folder} holds pictures already; choose another folder, or add "
+            "--overwrite to replace those of the same names."
+        )
+    icon_sets = [load_icon_set(designer, work.cache) for designer in DESIGNERS]
+    concepts = load_concepts(work.cache)
+    index = name_index(concepts, icon_sets)
+    matches = [match(icon_set, concepts, index) for icon_set in icon_sets]
     pairs = [
         (number, designer, icon_sets[designer].svg(matched[concept.code]))
         for number, concept in enumerate(concepts)
         for designer, matched in enumerate(matches)
         if concept.code in matched
     ]
-    return concepts, icon_sets, pairs
-
-
-def write_pictures(cache: Path, folder: Path, overwrite: bool) -> None:
-    """Writes the drawings as small `ROW.png`, row by row of emoji.npz.
-
-    Raises:
-      ValueError: the folder holds pictures already, and --overwrite is not given.
-    """
-    from PIL import Image
-
-    if any(folder.glob("*.png")) and not overwrite:
-        raise ValueError(
-            f"--pictures: {folder} holds pictures already; choose another folder, or add "
-            "--overwrite to replace those of the same names."
-        )
-    _, _, pairs = read_pairs(cache)
-    folder.mkdir(parents=True, exist_ok=True)
-    for row, (_, _, drawing) in enumerate(pairs):
-        small = Image.fromarray(render(drawing)).resize((_SMALL, _SMALL), Image.Resampling.LANCZOS)
-        with atomic_writer(folder / f"{row}.png") as file:
-            small.save(file, "png")
-    print(f"{folder}: {len(pairs):,} pictures")
-
-
-def build(
-    output: Path, cache: Path, *, pictures: str | None = None, overwrite: bool = False
-) -> None:
-    """Embeds the drawings and names and writes the set, or only the drawings with --pictures."""
-    if pictures:
-        write_pictures(cache, Path(pictures), overwrite)
-        return
-    concepts, icon_sets, pairs = read_pairs(cache)
     of_pairs, designers, drawings = zip(*pairs, strict=True)
+    if folder:
+        write_pictures(drawings, folder)
+        return ()
     drawn, prompt = np.unique(of_pairs, return_inverse=True)
-    concepts = [concepts[number] for number in drawn]
-    names = [concept.text for concept in concepts]
-    packages = [common.MINILM, common.EFFICIENTNET, "resvg_py", "tokenizers"]
-    provenance = [*DESIGNERS.values(), NAMES_PACKAGE, *common.origins(*packages)]
-    encoder, texts = load_efficientnet(), load_minilm()
+    codes, names, groups, subgroups = zip(*(concepts[number] for number in drawn), strict=True)
+    provenance = work.provenance(*DESIGNERS.values(), NAMES_PACKAGE)
     digests = [hashlib.sha256(drawing.encode()).hexdigest() for drawing in drawings]
-    features = common.embed(
-        "pictures",
-        map(render, drawings),
-        encoder,
-        cache=cache,
-        arrays={"drawings": np.array(digests)},
-        packages=provenance,
-    )
-    prompts = common.embed_texts(names, texts, cache=cache, name="emoji-names")
-    common.write_arrays(
-        output,
-        outputs=features.astype(np.float16),
-        prompt_embeddings=prompts.astype(np.float16),
-        prompt_index=prompt.astype(np.int16),
-        designer_index=np.array(designers, np.int8),
-        prompt_texts=names,
-        concept_codes=[concept.code for concept in concepts],
-        groups=[concept.group for concept in concepts],
-        subgroups=[concept.subgroup for concept in concepts],
-        designers=[icon_set.designer for icon_set in icon_sets],
-        packages=[icon_set.package for icon_set in icon_sets],
-        licences=[icon_set.info["license"]["spdx"] for icon_set in icon_sets],
-        sources=[icon_set.info["author"]["url"] for icon_set in icon_sets],
-        provenance=provenance,
-        description=f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
-        f"{len(names):,} names; {encoder.name} pictures, {texts.name} prompts",
-    )
-
-
-_PICTURES = flag(None, "Folder for the drawings; nothing is embedded then.")
-_TAKES = {"pictures": (str | None, _PICTURES), "overwrite": None}
-RECIPES = {"emoji": common.Recipe(build, takes=_TAKES)}
-
-if __name__ == "__main__":
-    common.run(RECIPES)
+    arrays = {"drawings": np.array(digests)}
+    features = work.embed(map(render, drawings), work.pictures, arrays=arrays, packages=provenance)
+    return {
+        "outputs": features.astype(np.float16),
+        "prompt_embeddings": work.embed_texts(names).astype(np.float16),
+        "prompt_index": prompt.astype(np.int16),
+        "designer_index": np.array(designers, np.int8),
+        "prompt_texts": names,
+        "concept_codes": codes,
+        "groups": groups,
+        "subgroups": subgroups,
+        "designers": [*DESIGNERS],
+        "packages": [*DESIGNERS.values()],
+        "licences": [icon_set.info["license"]["spdx"] for icon_set in icon_sets],
+        "sources": [icon_set.info["author"]["url"] for icon_set in icon_sets],
+        "provenance": provenance,
+        "description": f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
+        f"{len(names):,} names; {work.pictures.name} pictures, {work.texts.name} prompts",
+    }

@@ -1,26 +1,19 @@
-"""Rebuild gallery.npz: pictures by seven text-to-image sources on shared prompts, embedded.
+"""Rebuild gallery.npz: pictures by seven text-to-image sources on shared prompts, embedded."""
 
-python -m experiments.builders.gallery --source=imagen
-"""
-
-import dataclasses
 import hashlib
 import io
-import pathlib
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.encoders import load_efficientnet, load_minilm
-from experiments.builders import common
+from experiments.builders.common import EFFICIENTNET, MINILM, NewSet, Work, recipe
 from experiments.data.repository import Repository
 
 REPOSITORY = ("dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f")
 SHEETS = ("gallery-9.md", "storyboard-9.md")
 RENDERS = "output/renders"
-
-
 # By the beginning of a file's name, what made the picture, and the least side in pixels of those
 # that it made: smaller ones are sheets of four, or of another source. The eighth of the repository,
 # Disco Diffusion, shows one picture twice under nearly every prompt.
@@ -35,14 +28,13 @@ SOURCES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """One file: its path, the number of its prompt, the key of its source, its own number."""
+class Picture(NamedTuple):
+    """One file: the numbers of its prompt and of its source, its own number, its path."""
 
-    path: str
     prompt: int
-    source: str
+    source: int
     sample: int
+    path: str
 
 
 def read_prompts(sheets: Sequence[str]) -> dict[str, str]:
@@ -52,27 +44,24 @@ def read_prompts(sheets: Sequence[str]) -> dict[str, str]:
 
 
 def collect(repository: Repository, prompts: Sequence[str]) -> tuple[list[Picture], dict[str, int]]:
-    """Every picture whose prompt is known by its folder, but small ones and repetitions.
+    """Every picture whose prompt is known by its folder, but small ones and repetitions, in order.
 
-    Returns:
-      The pictures in the order of the prompts, then of the sources, then of their numbers; and by
-      reason how many were left out.
+    With them comes, by reason, how many were left out.
     """
     from PIL import Image
 
     names = re.compile(rf"{RENDERS}/([^/]+)/({'|'.join(SOURCES)})-(\d+)\.(?:png|jpe?g|webp)")
-    found = [
-        Picture(path, prompts.index(match[1]), match[2], int(match[3]))
+    found = sorted(
+        Picture(prompts.index(match[1]), list(SOURCES).index(match[2]), int(match[3]), path)
         for path in repository.paths(RENDERS)
         if (match := names.fullmatch(path)) and match[1] in prompts
-    ]
-    order = list(SOURCES)
-    found.sort(key=lambda p: (p.prompt, order.index(p.source), p.sample, p.path))
+    )
+    least = [side for _, side in SOURCES.values()]
     seen: set[bytes] = set()
     kept, left_out = [], {"smaller than the source's own": 0, "repeated": 0}
     for picture, content in zip(found, repository.read([p.path for p in found]), strict=True):
         digest = hashlib.sha256(content).digest()
-        if min(Image.open(io.BytesIO(content)).size) < SOURCES[picture.source][1]:
+        if min(Image.open(io.BytesIO(content)).size) < least[picture.source]:
             left_out["smaller than the source's own"] += 1
         elif digest in seen:
             left_out["repeated"] += 1
@@ -82,36 +71,18 @@ def collect(repository: Repository, prompts: Sequence[str]) -> tuple[list[Pictur
     return kept, left_out
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
-    """Embeds the pictures and prompts, and writes the set."""
-    pictures, texts = load_efficientnet(), load_minilm()
+@recipe("gallery", EFFICIENTNET, MINILM, "pillow", "tokenizers", source=REPOSITORY)
+def build(work: Work, repository: Repository) -> NewSet:
+    """The pictures that are kept, with the prompts of the sheets."""
     prompts = read_prompts([content.decode() for content in repository.read(SHEETS)])
     kept, left_out = collect(repository, list(prompts))
-    paths = [picture.path for picture in kept]
-    outputs = common.embed_pictures(repository, paths, pictures, cache=cache, name="gallery")
-    table = common.embed_texts(list(prompts.values()), texts, cache=cache, name="gallery-prompts")
-    models = np.array([SOURCES[picture.source][0] for picture in kept])
-    prompt = np.array([picture.prompt for picture in kept])
-    common.write_set(
-        output,
-        "gallery",
-        outputs=outputs,
-        prompts=(table, prompt),
-        labels={
-            "models": models,
-            "prompt": prompt,
-            "sample": np.array([picture.sample for picture in kept]),
-        },
-        description=f"{len(outputs):,} pictures by {len(set(models))} text-to-image sources on "
-        f"{len(set(prompt))} prompts; {pictures.name} pictures, {texts.name} prompts",
-        provenance=common.origins(
-            repository, common.EFFICIENTNET, common.MINILM, "pillow", "tokenizers"
-        ),
+    prompt, source, sample, paths = zip(*kept, strict=True)
+    models = np.array([name for name, _ in SOURCES.values()])[np.array(source)]
+    return NewSet(
+        work.embed_pictures(repository, paths),
+        (work.embed_texts(list(prompts.values())), np.array(prompt)),
+        labels={"models": models, "prompt": prompt, "sample": sample},
+        description=f"{len(kept):,} pictures by {len(set(models))} text-to-image sources on "
+        f"{len(set(prompt))} prompts; {work.pictures.name} pictures, {work.texts.name} prompts",
         cut={"left out": left_out},
     )
-
-
-RECIPES = {"gallery": common.Recipe(build, {"source": REPOSITORY})}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

@@ -1,26 +1,20 @@
 """Rebuild human.npz and human_similarities.npz: responses that people judged, set by set.
 
-    python -m experiments.builders.human --cache_dir=human-files
-
 The sets are those of Tevet and Berant (2021).
 """
 
 import csv
 import io
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
+from experiments.builders.common import NewSet, Rows, Work
 from experiments.builders.similarities import OF_TEXTS, of_responses
-from experiments.builders.universal import load_universal
 from experiments.data.repository import Repository
 from experiments.data.sets import TEXT
 
-REPOSITORY = ("fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e577673b0b53")
 FAMILIES = ("conTest", "McDiv_nuggets", "decTest")
 GENERATORS = {"prompt": "prompt", "resp": "response", "story": "story"}
 DIMENSIONS = (192, 256)
@@ -45,36 +39,38 @@ def read_sets(repository: Repository) -> list[tuple[str, dict[str, str]]]:
     ]
 
 
-def build(output: Path, cache: Path, repository: Repository) -> None:
-    """Embeds responses and contexts, and writes them and similarities of the responses of a set.
+@common.recipe(
+    "human",
+    common.MINILM,
+    common.UNIVERSAL,
+    "tokenizers",
+    beside=["{}_similarities.npz"],
+    source=("fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e577673b0b53"),
+)
+def build(work: Work, repository: Repository) -> tuple[NewSet, dict[str, np.ndarray]]:
+    """Responses and contexts, and similarities of each response with those of its set.
 
     People judge diversity from 1 to 5. The label is 1 where the content differs and 0 where it is
     the same, or NaN; the temperature is that of the model that wrote the responses, or NaN.
+    Similarities are `[n, most]`, zeros filling up.
     """
     tasks, sets = zip(*read_sets(repository), strict=True)
     texts = [[text for name, text in row.items() if name.startswith("resp_")] for row in sets]
-    # The similarities of each response with those of its set, `[n, most]`, zeros filling up.
-    encoder, most = load_minilm(), max(map(len, texts))
-    of_sets = [of_responses(of, encoder) for of in texts]
+    most = max(map(len, texts))
+    of_sets = [of_responses(of, work.texts) for of in texts]
     similarities = {
         k: np.concatenate([np.pad(s[k], ((0, 0), (0, most - len(s[k])))) for s in of_sets])
         for k in of_sets[0]
     }
-    beside = {k: rows.astype(np.float16) for k, rows in similarities.items()}
-    common.write_arrays(*RECIPES["human"].files_beside(output), **beside)
     pair = np.repeat(np.arange(len(sets)), [len(of) for of in texts])
     responses, response = np.unique([text for of in texts for text in of], return_inverse=True)
     contexts, context = np.unique([row["context"] for row in sets], return_inverse=True)
-    rows: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    cut: dict[str, Any] = {}
-    names = []
-    for prefix, load, dimensions in zip(
-        ("", "second_"), (load_minilm, load_universal), DIMENSIONS, strict=True
-    ):
-        encoder = load()
+    rows: dict[str, Rows] = {}
+    cut, names = {}, []
+    encoders = {"": work.texts, "second_": work.second}
+    for (prefix, encoder), dimensions in zip(encoders.items(), DIMENSIONS, strict=True):
         # One set of directions for both, so that one can be subtracted from the other.
-        every = [*responses.tolist(), *contexts.tolist()]
-        whole = common.embed_texts(every, encoder, cache=cache, name="human")
+        whole = work.embed_texts([*responses.tolist(), *contexts.tolist()], encoder)
         kept, words = common.principal_rows(whole, dimensions)
         rows[f"{prefix}outputs"] = (kept[: len(responses)], response)
         rows[f"{prefix}prompts"] = (kept[len(responses) :], context[pair])
@@ -85,7 +81,6 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         return np.array([float(row[name]) for row in sets], np.float32)
 
     value, heated = numbers("label_value"), np.array([row["label_name"] == "temp" for row in sets])
-    metrics = [name for name in sets[0] if name.startswith("metric_") and _PEOPLE not in name]
     labels = {
         "task": np.array(tasks),
         "sets": np.arange(len(sets)),
@@ -93,27 +88,18 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         "people": numbers(f"{_PEOPLE}_mean"),
         "label": np.where(heated, np.float32(np.nan), value),
         "temperature": np.where(heated, value, np.float32(np.nan)),
-        **{name: numbers(name) for name in metrics},
-        **{
-            TEXT + name: np.array([score(of) for of in texts], np.float32)
-            for name, score in OF_TEXTS.items()
-        },
     }
-    common.write_set(
-        output,
-        "human",
-        outputs=rows.pop("outputs"),
-        prompts=rows.pop("prompts"),
-        further=rows,
+    metrics = [name for name in sets[0] if name.startswith("metric_") and _PEOPLE not in name]
+    labels |= {name: numbers(name) for name in metrics}
+    for name, score in OF_TEXTS.items():
+        labels[TEXT + name] = np.array([score(of) for of in texts], np.float32)
+    made = NewSet(
+        rows.pop("outputs"),
+        rows.pop("prompts"),
         labels={name: values[pair] for name, values in labels.items()},
         description=f"{len(sets):,} sets of responses judged by people, {len(pair):,} responses to "
         f"{len(contexts):,} contexts, {len(set(tasks))} tasks; {', '.join(names)}",
-        provenance=common.origins(repository, common.MINILM, common.UNIVERSAL, "tokenizers"),
         cut=cut,
+        further=rows,
     )
-
-
-RECIPES = {"human": common.Recipe(build, {"source": REPOSITORY}, ["{}_similarities.npz"])}
-
-if __name__ == "__main__":
-    common.run(RECIPES)
+    return made, {name: of.astype(np.float16) for name, of in similarities.items()}

@@ -1,29 +1,20 @@
 """Rebuild interventions.npz: published answers with and without a cure for sameness, embedded.
 
-    python -m experiments.builders.interventions --cache_dir=data-cache
-
 The first cure of a source is its baseline. An interrupted run goes on where it was.
 """
 
 import itertools
 import json
-import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
-from experiments.builders.answers import NOVELTY, STEP, prompt_number, read_lines
+from experiments.builders.answers import NOVELTY, STEP, prompt_number, read_lines, stored
+from experiments.builders.common import NewSet, Work
 from experiments.data.repository import Repository
 
-REPOSITORIES = {
-    "source": ("novelty-bench/novelty-bench", "6ccb21e"),
-    "leaderboard": NOVELTY,
-    "trained": ("wenzhilics/novelty-bench-ori", "05b8715"),
-    "samplers": ("larosafrancesco289/sampler-bench", "5429593"),
-}
 WORDS = 100  # Of an answer that are embedded.
 LEAST = 50  # Words of a story; the judge gives empty ones up to 8.5, and they get 0 here.
 # Of NoveltyBench, by cure: the source, the repository and the file.
@@ -79,46 +70,37 @@ def _samplers(repository: Repository) -> Iterator[Answer]:
             yield Answer("samplers", cure, asked, text, score)
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, *repositories: Repository) -> None:
-    """Reads and embeds the answers, and within a source all at one length; writes the set."""
+@common.recipe(
+    "interventions",
+    *common.OF_TEXTS,
+    source=("novelty-bench/novelty-bench", "6ccb21e"),
+    leaderboard=NOVELTY,
+    trained=("wenzhilics/novelty-bench-ori", "05b8715"),
+    samplers=("larosafrancesco289/sampler-bench", "5429593"),
+)
+def build(work: Work, *repositories: Repository) -> NewSet:
+    """The answers, and within a source all at one length."""
     every = [*_benchmark(repositories), *_samplers(repositories[-1])]
-    first = [" ".join(answer.text.split()[:WORDS]) for answer in every]
-    cut, lengths = [], {}
+    first = [common.first_words(answer.text, WORDS) for answer in every]
+    truncated, lengths = [], {}
     for source, rows in itertools.groupby(range(len(every)), lambda row: every[row].source):
-        _, (texts,), length = common.cut_alike([[first[row] for row in rows]])
-        cut, lengths[source] = [*cut, *texts], length["words"]
+        _, cut, length = common.cut_alike([first[row] for row in rows])
+        truncated, lengths[source] = truncated + cut, length["words"]
     asked, prompt = np.unique([f"{a.source} {a.prompt}" for a in every], return_inverse=True)
-    encoder = load_minilm(long_texts="chunks")
-    texts = {"cut": cut, "prompts": [of.split(" ", 1)[1] for of in asked], "first": first}
-    rows = {
-        name: common.embed_texts(of, encoder, cache=cache, name=f"cures-{name}")
-        for name, of in texts.items()
-    }
-    outputs, truncated = (
-        np.unique(common.rounded(rows[name], STEP), axis=0, return_inverse=True)
-        for name in ("first", "cut")
-    )
-    common.write_set(
-        output,
-        "interventions",
-        outputs=outputs,
-        prompts=(rows["prompts"], prompt),
-        further={"truncated": truncated},
+    prompts = [of.split(" ", 1)[1] for of in asked]
+    embedded = [work.embed_texts(of, work.long_texts) for of in (first, prompts, truncated)]
+    return NewSet(
+        stored(embedded[0]),
+        (embedded[1], prompt),
         labels={
-            "source": np.array([a.source for a in every]),
-            "models": np.array([a.cure for a in every]),
+            "source": [a.source for a in every],
+            "models": [a.cure for a in every],
             "prompt": prompt,
             "quality": np.array([a.quality for a in every], np.float32),
-            "words": np.array([len(a.text.split()) for a in every]),
+            "words": [len(a.text.split()) for a in every],
         },
         description="answers of language models with and without cures for sameness (NoveltyBench, "
-        f"sampler-bench); {encoder.name}",
-        provenance=common.origins(*repositories, common.MINILM, "tokenizers"),
+        f"sampler-bench); {work.long_texts.name}",
         cut={"words": WORDS, "truncated": lengths, "percentile": common.PERCENTILE, "step": STEP},
+        further={"truncated": stored(embedded[2])},
     )
-
-
-RECIPES = {"interventions": common.Recipe(build, REPOSITORIES)}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

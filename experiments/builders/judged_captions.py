@@ -1,17 +1,13 @@
-"""Builds judged_captions.npz: captions that people judged, or of which a word was changed.
+"""Builds judged_captions.npz: captions that people judged, or of which a word was changed."""
 
-python -m experiments.builders.judged_captions --cache_dir=captions-cache
-"""
-
-import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.encoders import load_minilm
-from experiments.builders import captions, common
+from experiments.builders.captions import CAPTIONS, FILE, TEXT_STEP, read_captions
+from experiments.builders.common import EFFICIENTNET, OF_TEXTS, NewSet, Work, recipe, rounded
 from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER, SEED
 
@@ -78,53 +74,41 @@ def swaps(task: str, photograph: str, own: Sequence[str], rng: np.random.Generat
     return []
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, texts: Repository) -> None:
-    """Embeds all captions that are judged or altered, and writes the set."""
-    language, rng = load_minilm(), np.random.default_rng(SEED)
-    token, *files = (content.decode() for content in texts.read([captions.FILE, *FILES.values()]))
-    written = captions.read_captions(token)
-    rows = []
+@recipe("judged_captions", EFFICIENTNET, *OF_TEXTS, source=CAPTIONS)
+def build(work: Work, texts: Repository) -> NewSet:
+    """All captions that are judged or altered."""
+    rng, rows = np.random.default_rng(SEED), []
+    token, *files = (content.decode() for content in texts.read([FILE, *FILES.values()]))
+    written = read_captions(token)
     for task, content in zip(FILES, files, strict=True):
         rows += judgements(task, content, written)
     judged = sorted({row.photograph for row in rows})
     for task in SWAPS:
         rows += [row for name in judged for row in swaps(task, name, written[name], rng)]
 
-    names = sorted(written)
     with np.load(PHOTOGRAPHS, allow_pickle=False) as stored:
         features = stored["outputs"]
-    photograph = np.searchsorted(names, [row.photograph for row in rows])
+    photograph = np.searchsorted(sorted(written), [row.photograph for row in rows])
     shown, shown_index = np.unique(photograph, return_inverse=True)
-
     distinct, caption = np.unique([row.caption for row in rows], return_inverse=True)
     every = [*distinct.tolist(), *(text for name in judged for text in written[name])]
-    embedded = common.embed_texts(every, language, cache=cache, name="judged captions")
+    embedded = work.embed_texts(every)
     of_text = dict(zip(every, embedded, strict=True))
     nearest = []
     for row in rows:
         others = set(written[row.photograph]) - {row.caption, row.original}
         nearest.append(max(of_text[row.caption] @ of_text[other] for other in others))
-    labels = {
-        "task": np.array([row.task for row in rows]),
-        "people": np.array([row.people for row in rows]),
-        "photograph": photograph,
-        "caption": caption,
-        "metric_reference": np.array(nearest, np.float32),
-    }
-    common.write_set(
-        output,
-        "judged_captions",
-        outputs=(common.rounded(embedded[: len(distinct)], captions.TEXT_STEP), caption),
-        prompts=(features[shown], shown_index),
-        labels=labels,
+    return NewSet(
+        (rounded(embedded[: len(distinct)], TEXT_STEP), caption),
+        (features[shown], shown_index),
+        labels={
+            "task": [row.task for row in rows],
+            "people": [row.people for row in rows],
+            "photograph": photograph,
+            "caption": caption,
+            "metric_reference": np.array(nearest, np.float32),
+        },
         description=f"Flickr8k: judged and changed captions of {len(judged):,} photographs; "
-        f"EfficientNet-Lite0 photographs, {language.name} captions",
-        provenance=common.origins(texts, common.EFFICIENTNET, common.MINILM, "tokenizers"),
-        cut={"steps_that_features_are_rounded_to": captions.TEXT_STEP},
+        f"EfficientNet-Lite0 photographs, {work.texts.name} captions",
+        cut={"steps_that_features_are_rounded_to": TEXT_STEP},
     )
-
-
-RECIPES = {"judged_captions": common.Recipe(build, {"source": captions.CAPTIONS})}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

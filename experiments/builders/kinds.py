@@ -1,21 +1,17 @@
 """Rebuild a set of photographs of ten kinds of thing, whose prompts name the kind or do not.
 
-    python -m experiments.builders.kinds dogs --source=CLONE --names_source=CLONE
-    python -m experiments.builders.kinds dogs --kinds=beagle,pug --output=mine.npz
+    python -m experiments.builders dogs --kinds=beagle,pug --output=mine.npz
 
 The kinds are chosen before any score is known: those with the most photographs, ties by name.
 """
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from condvendi_jax.cli.flags import flag
-from condvendi_jax.encoders import load_efficientnet, load_minilm
-from experiments.builders import common
-from experiments.builders.universal import load_universal
+from experiments.builders.common import EFFICIENTNET, MINILM, UNIVERSAL, NewSet, Work, recipe
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
@@ -64,11 +60,7 @@ def _tiny_imagenet(photographs: Repository, *, first: str, last: str) -> ByKind:
 
 
 def choose_kinds(photographs: ByKind, wanted: Sequence[str]) -> list[str]:
-    """The kinds that are named, or those with the most photographs; in the order of the alphabet.
-
-    Raises:
-      ValueError: a kind is unknown, with those that there are.
-    """
+    """The kinds that are named, or those with the most photographs; in alphabetical order."""
     if not wanted:
         ranked = sorted(photographs, key=lambda kind: (-len(photographs[kind]), kind.lower()))
         return sorted(ranked[:KINDS], key=str.lower)
@@ -80,58 +72,38 @@ def choose_kinds(photographs: ByKind, wanted: Sequence[str]) -> list[str]:
     return sorted({known[name.lower()] for name in wanted}, key=str.lower)
 
 
-def build(
-    name: str, output: Path, cache: Path, *repositories: Repository, kinds: Sequence[str] = ()
-) -> None:
-    """Embeds the photographs and prompts of a set and writes it."""
-    (what, by_kind, _), wordings = SOURCES[name], WORDINGS[name]
+def build(work: Work, *repositories: Repository) -> NewSet:
+    """The photographs of some kinds with prompts that name them and that do not."""
+    (what, by_kind, _), wordings = SOURCES[work.name], WORDINGS[work.name]
     found = by_kind(*repositories)
-    chosen = choose_kinds(found, kinds)
-    drawn = {}
-    for kind in chosen:
-        order = np.random.default_rng(SEED).permutation(len(found[kind]))[: 2 * PER_KIND].tolist()
-        drawn[kind] = [found[kind][index] for index in order]
-    pictures, texts, second = load_efficientnet(), load_minilm(), load_universal()
-    paths = [path for kind in chosen for path in drawn[kind][:PER_KIND]]
-    features = common.embed_pictures(
-        repositories[0], paths, pictures, cache=cache, name=f"{name}-pictures"
-    )
+    chosen = choose_kinds(found, work.flags.kinds)
     # Wordings are drawn for twice the photographs, as they were for the set that ships.
-    number = np.repeat(np.arange(len(chosen)), [len(drawn[kind]) for kind in chosen])
-    kept = np.concatenate([np.arange(len(drawn[kind])) < PER_KIND for kind in chosen])
+    drawn = [np.random.default_rng(SEED).permutation(found[k])[: 2 * PER_KIND] for k in chosen]
+    number = np.repeat(np.arange(len(chosen)), list(map(len, drawn)))
+    kept = np.concatenate([np.arange(len(of)) < PER_KIND for of in drawn])
     wording, number = wordings.pair(len(number), SEED)[kept], number[kept]
+    paths = np.concatenate(drawn)[kept].tolist()
     typed = number * len(wordings.templates) + wording
-    tables = {
-        role: (common.embed_texts(sentences, encoder, cache=cache, name=f"{name}-{role}"), rows)
-        for role, sentences, encoder, rows in (
-            ("prompts", wordings.unspecified(), texts, wording),
-            ("typed_prompts", wordings.specified(chosen), texts, typed),
-            ("second_prompts", wordings.unspecified(), second, wording),
-            ("second_typed_prompts", wordings.specified(chosen), second, typed),
-        )
-    }
-    prompts = tables.pop("prompts")
-    types = np.array(chosen)[number]
-    common.write_set(
-        output,
-        name,
-        outputs=features,
-        prompts=prompts,
-        further=tables,
-        labels={"types": types, "wording": wording},
-        description=f"{len(features):,} {what} of {len(chosen)} kinds, {len(wordings.templates)} "
-        f"wordings; {pictures.name} pictures, {texts.name} prompts",
-        provenance=common.origins(
-            *repositories, common.MINILM, common.EFFICIENTNET, common.UNIVERSAL
-        ),
+    named, unnamed = wordings.specified(chosen), wordings.unspecified()
+    return NewSet(
+        work.embed_pictures(repositories[0], paths),
+        (work.embed_texts(unnamed), wording),
+        labels={"types": np.array(chosen)[number], "wording": wording},
+        description=f"{len(paths):,} {what} of {len(chosen)} kinds, {len(wordings.templates)} "
+        f"wordings; {work.pictures.name} pictures, {work.texts.name} prompts",
         cut={
             "kinds": f"{len(chosen)} of {len(found)}: "
-            + ("named" if kinds else "those with the most photographs, ties by name"),
+            + ("named" if work.flags.kinds else "those with the most photographs, ties by name"),
             "drawn": f"at random, seed {SEED}",
             "photographs": {
                 kind: {"of": len(found[kind]), "kept": min(len(found[kind]), PER_KIND)}
                 for kind in chosen
             },
+        },
+        further={
+            "typed_prompts": (work.embed_texts(named), typed),
+            "second_prompts": (work.embed_texts(unnamed, work.second), wording),
+            "second_typed_prompts": (work.embed_texts(named, work.second), typed),
         },
     )
 
@@ -154,11 +126,5 @@ SOURCES: dict[str, tuple[str, Callable[..., ByKind], dict[str, tuple[str, str]]]
 }
 _KINDS = flag((), f"The kinds of thing; {KINDS} by the rule if unset.")
 _TAKES = {"kinds": (tuple[str, ...], _KINDS)}
-RECIPES = {
-    name: common.Recipe(functools.partial(build, name), sources, takes=_TAKES)
-    for name, (_, _, sources) in SOURCES.items()
-}
-
-
-if __name__ == "__main__":
-    common.run(RECIPES)
+for _name, (_, _, _sources) in SOURCES.items():
+    recipe(_name, MINILM, EFFICIENTNET, UNIVERSAL, takes=_TAKES, **_sources)(build)

@@ -1,20 +1,14 @@
-"""Rebuild language.npz: answers of AlpacaEval's systems to the same instructions, embedded.
-
-python -m experiments.builders.language --cache_dir=data-cache
-"""
+"""Rebuild language.npz: answers of AlpacaEval's systems to the same instructions, embedded."""
 
 import json
-import pathlib
 import re
 from collections.abc import Iterable
 
 import numpy as np
 
-from condvendi_jax.encoders import load_minilm
-from experiments.builders import common
+from experiments.builders.common import OF_TEXTS, NewSet, Work, cut_alike, recipe
 from experiments.data.repository import Repository
 
-REPOSITORY = ("tatsu-lab/alpaca_eval", "cd543a1")
 VARIANTS = ("", "_concise", "_verbose")
 SIZES = re.compile(r"Qwen1\.5-([\d.]+)B-Chat")
 EVERY = 6  # Of the instructions that all systems answered, every so many are taken.
@@ -28,9 +22,9 @@ def chosen_systems(systems: Iterable[str]) -> list[str]:
     return [name + words for name in plain for words in VARIANTS] + [n for _, n in sorted(sizes)]
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
-    """Reads, embeds and writes."""
-    encoder = load_minilm()
+@recipe("language", *OF_TEXTS, source=("tatsu-lab/alpaca_eval", "cd543a1"))
+def build(work: Work, repository: Repository) -> NewSet:
+    """Some of the instructions that all systems answered, with the answers whole and cut."""
     files = [path for path in repository.paths("results") if path.endswith("_outputs.json")]
     systems = chosen_systems(path.split("/")[1] for path in files)
     contents = repository.read([f"results/{system}/model_outputs.json" for system in systems])
@@ -40,38 +34,19 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
     ]
     shared = [text for text in by_system[0] if all(text in answers for answers in by_system)]
     kept = np.arange(0, len(shared), EVERY)
-    taken = [[answers[text] for text in shared[::EVERY]] for answers in by_system]
-    words, cut, length = common.cut_alike(taken)
-    # A system at a time, so that an interrupted run loses little.
-    whole, truncated = (
-        np.concatenate(
-            [
-                common.embed_texts(texts, encoder, cache=cache, name=f"{name}-{system}")
-                for system, texts in zip(systems, answers, strict=True)
-            ]
-        )
-        for name, answers in (("answers", taken), ("answers-cut", cut))
-    )
-    prompts = common.embed_texts(shared[::EVERY], encoder, cache=cache, name="instructions")
-    row = np.tile(np.arange(len(kept)), len(systems))
-    common.write_set(
-        output,
-        "language",
-        outputs=whole,
-        prompts=(prompts, row),
-        labels={"models": np.repeat(systems, len(kept)), "prompt": kept[row], "words": words},
-        further={"truncated": truncated},
+    taken = [answers[text] for answers in by_system for text in shared[::EVERY]]
+    words, cut, length = cut_alike(taken)
+    models, row = np.repeat(systems, len(kept)), np.tile(np.arange(len(kept)), len(systems))
+    return NewSet(
+        work.embed_parts(taken, models),
+        (work.embed_texts(shared[::EVERY]), row),
+        labels={"models": models, "prompt": kept[row], "words": words},
         description=f"answers of {len(systems)} language models to the same {len(kept)} "
-        f"instructions of AlpacaEval; {encoder.name} answers (256 tokens at most) and instructions",
-        provenance=common.origins(repository, common.MINILM, "tokenizers"),
+        f"instructions of AlpacaEval; {work.texts.name} answers (256 tokens at most) and "
+        "instructions",
         cut={
             "instructions": {"of": len(shared), "every": EVERY, "kept": len(kept)},
             "truncated": length,
         },
+        further={"truncated": work.embed_parts(cut, models)},
     )
-
-
-RECIPES = {"language": common.Recipe(build, {"source": REPOSITORY})}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

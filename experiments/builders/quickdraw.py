@@ -1,15 +1,10 @@
-"""Rebuild the drawings by the conditional VAE: 50 classes at six truncations of its latents.
-
-python -m experiments.builders.quickdraw --source=CLONE
-"""
-
-from pathlib import Path
+"""Rebuild the drawings by the conditional VAE: 50 classes at six truncations of its latents."""
 
 import jax
 import numpy as np
 
-from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
+from experiments.builders.common import NewSet, Work
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED
 from experiments.data.wordings import WORDINGS
@@ -36,52 +31,34 @@ def picture(ink: np.ndarray, side: int) -> np.ndarray:
     return np.repeat(large[..., None], 3, axis=-1)
 
 
-def build(output: Path, cache: Path, repository: Repository) -> None:
-    """Draws, embeds and writes the set, and the drawings that are shown."""
-    wordings, pictures, texts = WORDINGS["quickdraw"], load_efficientnet(), load_minilm()
-    published = quickdraw_vae.load(repository)
-    names, ink = np.array(published.names), draw(published)
+@common.recipe(
+    "quickdraw", *common.OF_DRAWINGS, beside=["drawings/{}.npz"], source=quickdraw_vae.REPOSITORY
+)
+def build(work: Work, repository: Repository) -> tuple[NewSet, dict[str, np.ndarray]]:
+    """The drawings, and a few of them to be shown."""
+    wordings, published = WORDINGS["quickdraw"], quickdraw_vae.load(repository)
+    names, ink, side = np.array(published.names), draw(published), work.pictures.side
     # Drawings without latents are equal.
     distinct, index = np.unique(ink.reshape(-1, *ink.shape[-2:]), axis=0, return_inverse=True)
-    side = common.side_of(pictures)
-    features = common.embed(
-        "quickdraw-pictures",
-        (picture(one, side) for one in distinct),
-        pictures,
-        cache=cache,
-        arrays={"ink": distinct},
-    )[index.reshape(-1)]
+    pictures = (picture(one, side) for one in distinct)
+    features = work.embed(pictures, work.pictures, arrays={"ink": distinct})[index.reshape(-1)]
     outputs, dimensions = common.principal_rows(features, DIMENSIONS)
     labels = common.knob_labels(published.names, PSI, DRAWS, wordings)
-    prompts = common.embed_texts(
-        wordings.specified(published.names), texts, cache=cache, name="quickdraw-prompts"
-    )
-    common.write_set(
-        output,
-        "quickdraw",
-        outputs=outputs,
-        prompts=(prompts, labels["prompt"]),
+    made = NewSet(
+        outputs,
+        (work.embed_texts(wordings.specified(published.names)), labels["prompt"]),
         labels=labels,
         description=f"{len(outputs):,} drawings by a conditional VAE of {len(names)} classes at "
-        f"{len(PSI)} truncations, {len(wordings.templates)} wordings; {pictures.name} pictures, "
-        f"{texts.name} prompts",
-        provenance=common.origins(repository, *common.OF_DRAWINGS),
+        f"{len(PSI)} truncations, {len(wordings.templates)} wordings; {work.pictures.name} "
+        f"pictures, {work.texts.name} prompts",
         cut={
             "drawings": f"{DRAWS} of each class at each psi from the same latents, seed {SEED}",
             "dimensions": dimensions,
         },
     )
     shown = np.linspace(0, len(names) - 1, min(_SHOWN, len(names))).astype(int)
-    common.write_arrays(
-        *RECIPES["quickdraw"].files_beside(output),
-        ink=np.round(255 * ink[:, shown, :_SHOWN_DRAWS]).astype(np.uint8),
-        types=names[shown],
-        models=np.array([f"{psi:g}" for psi in PSI]),
-    )
-
-
-_SOURCES = {"source": quickdraw_vae.REPOSITORY}
-RECIPES = {"quickdraw": common.Recipe(build, _SOURCES, ["drawings/{}.npz"])}
-
-if __name__ == "__main__":
-    common.run(RECIPES)
+    return made, {
+        "ink": np.round(255 * ink[:, shown, :_SHOWN_DRAWS]).astype(np.uint8),
+        "types": names[shown],
+        "models": np.array([f"{psi:g}" for psi in PSI]),
+    }

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax.encoders.minilm import MiniLMEncoder, pad_tokens, token_vectors
+from condvendi_jax.encoders.minilm import MiniLMEncoder, Parameters, pad_tokens, token_vectors
 
 _WORD = re.compile(r"\w+")
 DISTINCT, SELF_BLEU, COMPRESSION = "distinct-n", "self-BLEU", "compression"
@@ -50,7 +50,7 @@ def matched_tokens(texts: Sequence[str], encoder: MiniLMEncoder) -> np.ndarray:
     ids = [encoding.ids for encoding in encoder.tokenizer.encode_batch(list(texts))]
     tokens, mask = pad_tokens(ids)
     marks = (tokens == ids[0][0]) | (tokens == ids[0][-1])
-    matched = np.asarray(_match_texts(encoder.parameters, tokens, mask, marks))
+    matched = np.asarray(match_tokens(encoder.parameters, tokens, mask, mask & ~marks))
     return matched[: len(texts), : len(texts)]
 
 
@@ -71,23 +71,22 @@ def edit_similarity(first: Sequence[str], second: Sequence[str]) -> float:
     return 1 - row[-1] / max(len(first), len(second))
 
 
-def match_tokens(vectors: jax.Array, mask: jax.Array) -> jax.Array:
+@jax.jit
+def match_tokens(
+    parameters: Parameters, tokens: jax.Array, mask: jax.Array, counted: jax.Array
+) -> jax.Array:
     """The F1 of BERTScore (Zhang et al. 2020) of each two of k texts, `[k, k]`.
 
-    Precision and recall are means over the tokens of a text of the largest cosine with a token of
-    the other. Vectors are `[k, length, d]`; the mask `[k, length]` is false where no token is.
+    Precision and recall are means over the tokens of a text that are counted of the largest cosine
+    with one of the other. Tokens are `[k, length]`; the mask is false where there is none.
     """
+    vectors = token_vectors(parameters, tokens, mask)
     unit = vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     cosines = jnp.einsum("iad,jbd->ijab", unit, unit, precision="highest")
-    best = jnp.max(jnp.where(mask[None, :, None, :], cosines, -1), axis=-1)
-    recall = jnp.mean(best, axis=-1, where=mask[:, None, :])
+    best = jnp.max(jnp.where(counted[None, :, None, :], cosines, -1), axis=-1)
+    recall = jnp.mean(best, axis=-1, where=counted[:, None, :])
     total = recall + recall.T
     return jnp.minimum(jnp.where(total > 0, 2 * recall * recall.T / total, 0), 1)
-
-
-@jax.jit
-def _match_texts(parameters, tokens, mask, marks):
-    return match_tokens(token_vectors(parameters, tokens, mask), mask & ~marks)
 
 
 def distinct_n(texts: Sequence[str]) -> float:

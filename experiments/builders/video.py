@@ -1,21 +1,14 @@
-"""Rebuild video.npz: clips of text-to-video models and of Shap-E, embedded.
-
-python -m experiments.builders.video --cache_dir=data-cache
-"""
+"""Rebuild video.npz: clips of text-to-video models and of Shap-E, embedded."""
 
 import io
-import pathlib
 import re
 from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax.encoders import load_efficientnet, load_minilm
-from experiments.builders import common
+from experiments.builders.common import EFFICIENTNET, OF_TEXTS, NewSet, Work, recipe, unit_rows
 from experiments.data.repository import Repository
 
-FETV = ("llyx97/FETV", "127282c")
-SHAP_E = ("openai/shap-e", "5013101")
 FRAMES = 16  # The shortest clips have as many.
 MODELS = {
     "cogvideo": "CogVideo",
@@ -63,10 +56,7 @@ def decode_frames(content: bytes, *, side: int) -> np.ndarray:
     """Some frames of an animation, evenly spaced from the first to the last.
 
     Frames of a shorter animation come several times. A frame's shorter side is resampled and the
-    middle is cut out, over white where it is transparent.
-
-    Returns:
-      uint8 `[FRAMES, side, side, 3]`.
+    middle is cut out, over white where it is transparent: uint8 `[FRAMES, side, side, 3]`.
     """
     from PIL import Image, ImageOps
 
@@ -91,23 +81,25 @@ def pool(frames: np.ndarray) -> np.ndarray:
     return np.concatenate([wide.mean(axis=1), wide.std(axis=1)], axis=1).astype(np.float32)
 
 
-def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: Repository) -> None:
-    """Reads, embeds and writes."""
-    pictures, texts = load_efficientnet(), load_minilm()
-    side = common.side_of(pictures)
-    clips: list[Clip] = []
-    rows = []
+@recipe(
+    "video",
+    EFFICIENTNET,
+    *OF_TEXTS,
+    fetv=("llyx97/FETV", "127282c"),
+    shap_e=("openai/shap-e", "5013101"),
+)
+def build(work: Work, fetv: Repository, shap_e: Repository) -> NewSet:
+    """The clips of both sources, by the mean and spread of their frames."""
     (page,) = shap_e.read(["samples.md"])
     found = _SAMPLE.findall(page.decode())
     turned = [Clip(path, "Shap-E", "Shap-E", text) for path, text in found]
+    clips, rows, side = [], [], work.pictures.side
     for repository, found in ((fetv, fetv_clips(fetv)), (shap_e, turned)):
         paths = [clip.path for clip in found]
         contents = repository.read(paths)
-        embedded = common.embed(
-            f"frames-{repository.name.partition('/')[2]}",
+        embedded = work.embed(
             (frame for content in contents for frame in decode_frames(content, side=side)),
-            pictures,
-            cache=cache,
+            work.pictures,
             arrays={"paths": np.array(paths)},
             repository=repository.reference,
             frames=FRAMES,
@@ -116,31 +108,22 @@ def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: R
         clips += found
     features = np.concatenate(rows)
     outputs, width = pool(features), features.shape[-1]
-    wordings = list(dict.fromkeys(clip.prompt for clip in clips))
-    prompt = np.array([wordings.index(clip.prompt) for clip in clips])
-    models = np.array([clip.model for clip in clips])
-    sources = np.array([clip.source for clip in clips])
-    every = dict.fromkeys(models.tolist())
+    _, sources, models, prompts = (np.array(column) for column in zip(*clips, strict=True))
+    wordings = list(dict.fromkeys(prompts.tolist()))
+    prompt = np.array([wordings.index(text) for text in prompts])
     moving = 1 - np.sum(outputs[:, :width].astype(np.float64) ** 2, axis=1)
-    common.write_set(
-        output,
-        "video",
-        outputs=outputs,
-        prompts=(common.embed_texts(wordings, texts, cache=cache, name="video-prompts"), prompt),
+    return NewSet(
+        outputs,
+        (work.embed_texts(wordings), prompt),
         labels={"models": models, "prompt": prompt, "source": sources},
-        further={"means": common.unit_rows(outputs[:, :width]), "stills": features[:, FRAMES // 2]},
         description=f"clips of FETV and Shap-E; mean and spread over {FRAMES} frames of "
-        f"{pictures.name}, {texts.name} prompts",
-        provenance=common.origins(fetv, shap_e, common.EFFICIENTNET, common.MINILM, "tokenizers"),
+        f"{work.pictures.name}, {work.texts.name} prompts",
         cut={
             "clips": {name: int(np.sum(sources == name)) for name in ("FETV", "Shap-E")},
             "frames": FRAMES,
-            "spread": {of: float(moving[models == of].mean()) for of in every},
+            "spread": {
+                of: float(moving[models == of].mean()) for of in dict.fromkeys(models.tolist())
+            },
         },
+        further={"means": unit_rows(outputs[:, :width]), "stills": features[:, FRAMES // 2]},
     )
-
-
-RECIPES = {"video": common.Recipe(build, {"fetv": FETV, "shap_e": SHAP_E})}
-
-if __name__ == "__main__":
-    common.run(RECIPES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from condvendi_jax.base import checks
-from condvendi_jax.base.files import read_array, read_labels
+from condvendi_jax.base.files import StrPath, read_array, read_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +78,12 @@ class PairedEmbeddings:
 
 def load_files(
     *,
-    outputs: str | os.PathLike[str] | None = None,
-    prompts: str | os.PathLike[str] | None = None,
-    further: Mapping[str, str | os.PathLike[str]] = types.MappingProxyType({}),
+    outputs: StrPath | None = None,
+    prompts: StrPath | None = None,
+    further: Mapping[str, StrPath] = types.MappingProxyType({}),
     keys: Mapping[str, str | None] = types.MappingProxyType({}),
     paired: bool = True,
-    **labels: str | os.PathLike[str],
+    **labels: StrPath,
 ) -> PairedEmbeddings:
     """One's own embeddings, from .npy, .npz or .safetensors files.
 
@@ -110,11 +109,9 @@ def load_files(
         absent = "outputs" if outputs is None else "prompts"
         needed = "outputs and one of prompts" if paired else "outputs"
         raise ValueError(f"--{absent}: one's own data need a file of {needed}.")
-    arrays = checks.check_arrays(
-        {role: read_array(path, key=keys.get(role)) for role, path in given.items()}
-    )
-    name, n = Path(outputs).stem, arrays[0].shape[0]
-    rows = dict(zip(given, map(np.asarray, arrays), strict=True))
+    arrays = {role: read_array(path, key=keys.get(role)) for role, path in given.items()}
+    rows = dict(zip(given, map(np.asarray, checks.check_arrays(arrays)), strict=True))
+    name, n = Path(outputs).stem, len(rows["outputs"])
     if prompts is not None and np.array_equal(rows["outputs"], rows["prompts"]):
         raise ValueError(
             f"--outputs and --prompts are equal in every row ({outputs}, {prompts}): give the "

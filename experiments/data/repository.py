@@ -11,27 +11,17 @@ from collections.abc import Iterator, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Repository:
-    """A public repository at one commit.
+    """A public repository at one commit."""
 
-    Attributes:
-      name: `owner/name` on GitHub.
-      commit: the full hash, or as much of it as identifies the commit.
-      folder: of a clone, with a work tree or bare.
-    """
-
-    name: str
-    commit: str
-    folder: pathlib.Path
+    name: str  # `owner/name` on GitHub.
+    commit: str  # The full hash, or as much of it as identifies the commit.
+    folder: pathlib.Path  # Of a clone, with a work tree or bare.
 
     @classmethod
     def opened(
         cls, name: str, commit: str, *, source: str | None, cache: pathlib.Path
     ) -> Repository:
-        """The clone that is given, or one that is made in the cache folder.
-
-        Raises:
-          ValueError: there is no clone at `source`, it lacks the commit, or it cannot be cloned.
-        """
+        """The clone that is given, or one that is made in the cache folder; ValueError if none."""
         folder = pathlib.Path(source) if source else cache / name.replace("/", "+")
         found = cls(name, commit, folder)
         if source is None and not folder.exists():
@@ -52,11 +42,7 @@ class Repository:
         return sorted(path for kind, path in entries if kind.startswith("100"))
 
     def read(self, paths: Sequence[str]) -> Iterator[bytes]:
-        """The contents of some files, in their order.
-
-        Raises:
-          ValueError: a file is not in the clone.
-        """
+        """The contents of some files, in their order; ValueError where one is not in the clone."""
         command = ["git", "-C", str(self.folder), "cat-file", "--batch"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin and process.stdout

@@ -2,7 +2,7 @@
 
 A set's file `NAME.npz` holds float16 embeddings under `outputs`, `prompts` and `further_ROLE`,
 labels under `label_ROLE`, and `description`, `licence`, `cut` and `provenance`. Where an entry X is
-a table of what occurs, `X_index` `[n]` says which row each pair has. The builders' `write_set`
+a table of what occurs, `X_index` `[n]` says which row each pair has. The builders' `NewSet`
 writes it.
 """
 
@@ -27,19 +27,12 @@ _MIXTURE_N, _MIXTURE_DIMENSIONS = 4000, (64, 32)
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """A data set that every study can take.
-
-    Attributes:
-      load: gives its pairs.
-      builder: the command that makes its file anew; '-' where it is computed.
-      licence: whose it is and under what terms it may be used.
-      description: what it is, in a line.
-    """
+    """A data set that every study can take."""
 
     load: Callable[[], PairedEmbeddings]
-    builder: str
-    licence: str
-    description: str
+    builder: str  # The command that makes its file anew; '-' where it is computed.
+    licence: str  # Whose it is and under what terms it may be used.
+    description: str  # What it is, in a line.
 
 
 def _unit_rows(embeddings: np.ndarray) -> np.ndarray:
@@ -49,33 +42,28 @@ def _unit_rows(embeddings: np.ndarray) -> np.ndarray:
 
 
 def read_set(path: Path) -> PairedEmbeddings:
-    """Reads a set's file: every pair, embeddings scaled to unit norm again in float32.
-
-    Raises:
-      ValueError: an entry is missing.
-    """
+    """Reads a set's file: every pair, embeddings scaled to unit norm again in float32."""
     with np.load(path, allow_pickle=False) as stored:
         missing = {"outputs", "prompts", "description"} - set(stored.files)
         if missing:
             raise ValueError(f"{path}: {min(missing)} is missing; found {', '.join(stored.files)}")
-        entries = {name: stored[name] for name in stored.files}
+        entries = dict(stored)
+    of_pairs = {}
+    for name in (name for name in entries if not name.endswith(INDEX)):
+        embedded = name.startswith(("outputs", "prompts", FURTHER))
+        values = _unit_rows(entries[name]) if embedded else entries[name]
+        of_pairs[name] = values[entries[name + INDEX]] if name + INDEX in entries else values
 
-    def of_pairs(name: str, change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
-        values = change(entries[name])
-        index = entries.get(name + INDEX)
-        return values if index is None else values[index]
-
-    def named(prefix: str) -> list[str]:
-        found = [name.removeprefix(prefix) for name in entries if name.startswith(prefix)]
-        return [name for name in found if not name.endswith(INDEX)]
+    def starting(prefix: str) -> dict[str, np.ndarray]:
+        return {k.removeprefix(prefix): v for k, v in of_pairs.items() if k.startswith(prefix)}
 
     return PairedEmbeddings(
-        name=path.stem,
-        outputs=of_pairs("outputs", _unit_rows),
-        prompts=of_pairs("prompts", _unit_rows),
-        description=str(entries["description"]),
-        labels={role: of_pairs(LABEL + role) for role in named(LABEL)},
-        further={role: of_pairs(FURTHER + role, _unit_rows) for role in named(FURTHER)},
+        path.stem,
+        of_pairs["outputs"],
+        of_pairs["prompts"],
+        str(entries["description"]),
+        labels=starting(LABEL),
+        further=starting(FURTHER),
     )
 
 
@@ -150,7 +138,7 @@ _LOADERS |= {"t2i_second": load_t2i_second, "caption_pairs": load_caption_pairs}
 SETS = {
     name: DataSet(
         load=_LOADERS.get(name) or functools.partial(read_set, FOLDER / f"{name}.npz"),
-        builder=f"python -m experiments.builders.{of['builder']}" if "builder" in of else "-",
+        builder=f"python -m experiments.builders {of['builder']}" if "builder" in of else "-",
         licence=of["licence"],
         description=of["description"],
     )
@@ -159,11 +147,7 @@ SETS = {
 
 
 def load(name: str) -> PairedEmbeddings:
-    """Loads a data set of the project.
-
-    Raises:
-      ValueError: the name is unknown, with the known ones.
-    """
+    """Loads a data set of the project; ValueError with the known names where this is none."""
     if name not in SETS:
         raise ValueError(f"unknown data set {name!r}; known: {', '.join(SETS)}")
     return SETS[name].load()

@@ -4,32 +4,29 @@ import dataclasses
 import pathlib
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
 class Wordings:
-    """The sentences of a set.
+    """The sentences of a set."""
 
-    Attributes:
-      category: what stands in the slot where the type is not specified, with its article.
-      templates: sentences with one slot `{}` for a thing and its article.
-    """
-
-    category: str
-    templates: tuple[str, ...]
+    category: str  # What fills the slot where the type is not specified, with its article.
+    templates: tuple[str, ...]  # Sentences with one slot `{}` for a thing and its article.
 
     def unspecified(self) -> list[str]:
         """The sentences with the category, in their order."""
-        return [_sentence(template, self.category) for template in self.templates]
+        return self._with([self.category])
 
     def specified(self, kinds: Sequence[str]) -> list[str]:
         """The sentences with each kind, kind after kind."""
-        return [
-            _sentence(template, with_article(kind)) for kind in kinds for template in self.templates
-        ]
+        return self._with(map(with_article, kinds))
+
+    def _with(self, things: Iterable[str]) -> list[str]:
+        filled = (template.format(thing) for thing in things for template in self.templates)
+        return [sentence[0].upper() + sentence[1:] for sentence in filled]
 
     def pair(self, count: int, seed: int) -> np.ndarray:
         """The wording of each of some photographs, `[count]`, drawn at random."""
@@ -58,11 +55,6 @@ def with_article(kind: str) -> str:
     vowel = re.match("[aeio]|u(?!ni|s)|hour", kind, re.IGNORECASE)
     european = re.match("eu", kind, re.IGNORECASE)
     return f"{'an' if vowel and not european else 'a'} {kind}"
-
-
-def _sentence(template: str, thing: str) -> str:
-    sentence = template.format(thing)
-    return sentence[0].upper() + sentence[1:]
 
 
 WORDINGS = {

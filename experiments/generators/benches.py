@@ -48,7 +48,7 @@ def load(name: str) -> Bench:
         if line not in found:
             raise ValueError(
                 f"{path}: expected features of {line}, received {', '.join(found) or 'none'}; "
-                f"python -m experiments.builders.features {name} --pictures=DIR makes them anew."
+                f"python -m experiments.builders {name}_features --pictures=DIR makes them anew."
             )
     few = len(judge.prompts) <= len(pictures.FASHION)
     return Bench(

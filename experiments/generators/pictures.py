@@ -175,6 +175,6 @@ COLLECTIONS = {
         read_emoji,
         _emoji_prompts,
         digest="c8457f80a67e1bdb",
-        source="python -m experiments.builders.emoji --pictures=DIR writes them",
+        source="python -m experiments.builders emoji --pictures=DIR writes them",
     ),
 }

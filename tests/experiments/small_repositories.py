@@ -3,6 +3,7 @@
 import io
 import json
 import subprocess
+import types
 from typing import NamedTuple
 
 import numpy as np
@@ -83,26 +84,32 @@ class Made(NamedTuple):
     texts: Texts
 
 
+def work(name, folder, *clones, **flags):
+    """The making of a set in a folder."""
+    given = types.SimpleNamespace(**flags)
+    return common.Work(name, folder / f"{name}.npz", folder / "cache", clones, given)
+
+
 def make(builder, folder, *clones, name=None, flag_values=(), **constants):
-    """Makes a set twice, as its command does, of clones, and writes it with its cache in a folder.
+    """Makes a set twice of clones, and writes it with its cache in a folder.
 
     The second time nothing is embedded and the file is the same. It has the references of the
-    clones and the licence of the set, and no text that was embedded. The name is needed where the
-    builder has several; the constants are of the module or of `common`, and other here.
+    clones and the licence of the set, and no text that was embedded. The name is needed where it is
+    not the module's; the constants are of the module or of `common`, and other here.
     """
-    name = name or next(iter(builder.RECIPES))
+    name = name or builder.__name__.rpartition(".")[2]
     output = folder / f"{name}.npz"
     pictures, texts, others = Corners(), Texts(), Texts("others")
     loaders = {"load_efficientnet": pictures, "load_minilm": texts, "load_universal": others}
     with pytest.MonkeyPatch.context() as patch:
         for loader, encoder in loaders.items():
-            patch.setattr(builder, loader, lambda encoder=encoder, **knobs: encoder, raising=False)
+            patch.setattr(common, loader, lambda encoder=encoder, **knobs: encoder)
         patch.setattr(common.importlib.metadata, "version", lambda package: "0")
         for constant, value in constants.items():
             patch.setattr(builder if hasattr(builder, constant) else common, constant, value)
         found = []
         for _ in range(2):
-            builder.RECIPES[name].build(output, folder / "cache", *clones, **dict(flag_values))
+            work(name, folder, *clones, **dict(flag_values)).make()
             found.append((output.read_bytes(), pictures.given, texts.given[:], others.given[:]))
     assert found[0] == found[1]
     with np.load(output, allow_pickle=False) as file:

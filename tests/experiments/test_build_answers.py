@@ -54,7 +54,7 @@ def pair(model, number, places, similar):
 
 def test_the_answers_of_every_model_are_in_the_order_of_the_prompts(tmp_path):
     clone = repository(tmp_path / "clone", "o/r", benchmark())
-    pairs, _, cut, _, texts = make(answers, tmp_path, clone, name="answers", PERCENTILE=0.0)
+    pairs, _, cut, _, texts = make(answers, tmp_path, clone, PERCENTILE=0.0)
     numbers = [2, 3, 10]
     written = [answer(m, n, place) for m in MODELS for n in numbers for place in range(3)]
     assert pairs.labels["models"].tolist() == ["a"] * 9 + ["b"] * 9

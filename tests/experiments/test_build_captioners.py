@@ -52,10 +52,8 @@ def test_captioners_answer_the_prompts_of_pictures_that_all_have(tmp_path):
     tables = {"datasets/IC/ic_dev.tsv": "\n".join(people).encode()}
     tables["datasets/IC/ic_test.tsv"] = b"yes\tsecond of 2\tf\t9\t2\nyes\tof 4 \tf\t9\t4"
     clones = repository(tmp_path / "a", "a/a", files), repository(tmp_path / "b", "a/b", tables)
-    recipe = captioners.common.Recipe(
-        lambda *given: captioners.build_coco("captioners", {n: f"{n}.json" for n in said}, *given)
-    )
-    made = make(captioners, tmp_path, *clones, name="captioners", RECIPES={"captioners": recipe})
+    files = {"captioners": {name: f"{name}.json" for name in said}}
+    made = make(captioners, tmp_path, *clones, FILES=files)
     found, texts = made.pairs, made.texts
     assert found.labels["models"].tolist() == ["beam"] * 2 + ["nucleus"] * 2
     assert found.labels["prompt"].tolist() == [0, 1] * 2

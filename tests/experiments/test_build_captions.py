@@ -36,7 +36,7 @@ def built(tmp_path_factory):
     )
     constants = {"KINDS": ("dog", "water"), "OF_A_KIND": 5, "DRAWN": 22}
     constants |= {"PAIRS": 60 + 4 * 22 + 50, "PICTURE_STEP": 2.0**-8, "TEXT_STEP": 2.0**-7}
-    made = make(captions, folder, *clones, name="captions", **constants)
+    made = make(captions, folder, *clones, **constants)
     return made, folder / "captioning.npz"
 
 

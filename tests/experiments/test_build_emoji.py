@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from small_repositories import Corners, Texts
+from small_repositories import Corners, Texts, work
 
 from experiments.builders import common, emoji
 
@@ -17,7 +17,7 @@ INFO = {"license": {"spdx": "MIT"}, "author": {"url": "https://example.org"}}
 def icon_set(designer, icons, characters=(), **more):
     """A designer's drawings: icons by name, each an entry of the package or empty."""
     entries = {name: {"body": f"<!-- {name} -->"} | entry for name, entry in icons.items()}
-    return emoji.IconSet(designer, "a@1", INFO, {"icons": entries, **more}, dict(characters))
+    return emoji.IconSet(designer, INFO, {"icons": entries, **more}, dict(characters))
 
 
 @pytest.fixture
@@ -27,20 +27,20 @@ def build(monkeypatch, tmp_path):
     for designer, codes in {"One": ["1a", "2b", "3c"], "Two": ["2b", "3c"]}.items():
         drawings = {code: f"{code} {designer}" for code in codes}
         found[designer] = icon_set(designer, dict.fromkeys(drawings.values(), {}), drawings)
-    encoders = Corners(), Texts()
     monkeypatch.setattr(emoji, "DESIGNERS", {"One": "one@1", "Two": "two@1"})
     monkeypatch.setattr(emoji, "load_icon_set", lambda designer, cache: found[designer])
     monkeypatch.setattr(emoji, "load_concepts", lambda cache: CONCEPTS)
-    monkeypatch.setattr(emoji, "load_efficientnet", lambda: encoders[0])
-    monkeypatch.setattr(emoji, "load_minilm", lambda: encoders[1])
-    monkeypatch.setattr(common, "origins", lambda *packages: ["version 1"])
+    pictures = Corners()
+    monkeypatch.setattr(common, "load_efficientnet", lambda: pictures)
+    monkeypatch.setattr(common, "load_minilm", Texts)
+    monkeypatch.setattr(common.importlib.metadata, "version", lambda package: "1")
     monkeypatch.setattr(emoji, "render", lambda svg: np.tile(COLOURS[int("Two" in svg)], (8, 8, 1)))
 
     def run(**values):
-        emoji.RECIPES["emoji"].build(tmp_path / "emoji.npz", tmp_path / "cache", **values)
+        work("emoji", tmp_path, **{"pictures": None, "overwrite": False} | values).make()
         if "pictures" not in values:
             with np.load(tmp_path / "emoji.npz", allow_pickle=False) as stored:
-                return dict(stored), encoders[0].given
+                return dict(stored), pictures.given
 
     return run
 
@@ -55,10 +55,11 @@ def test_a_set_has_a_row_a_drawing_and_is_embedded_once(build, monkeypatch):
     np.testing.assert_allclose(stored["outputs"], rows, atol=1e-3)
     prompts = Texts().rows(stored["prompt_texts"].tolist())
     np.testing.assert_allclose(stored["prompt_embeddings"], prompts, atol=1e-3)
-    assert stored["provenance"].tolist() == ["one@1", "two@1", emoji.NAMES_PACKAGE, "version 1"]
+    assert stored["provenance"][:3].tolist() == ["one@1", "two@1", emoji.NAMES_PACKAGE]
+    assert stored["provenance"][-1] == "tokenizers 1"
     assert given == build()[1] == 5
     # Other packages, or other drawings, are embedded anew.
-    monkeypatch.setattr(common, "origins", lambda *packages: ["version 2"])
+    monkeypatch.setattr(common.importlib.metadata, "version", lambda package: "2")
     assert build()[1] == 10
     monkeypatch.setattr(emoji, "SIDE", 32)  # Part of every drawing.
     assert build()[1] == 15

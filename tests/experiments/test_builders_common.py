@@ -1,17 +1,16 @@
 """What builders share: the command, repositories at a commit, embedding once, files."""
 
-import importlib
 import subprocess
 
 import numpy as np
 import pytest
-from small_repositories import Corners, Texts, git, picture
+from small_repositories import Corners, Texts, git, picture, work
 from small_repositories import repository as clone_of
 
+from experiments.builders import __main__ as builders
 from experiments.builders import common
 from experiments.data import sets
 from experiments.data.repository import Repository
-from experiments.lab import runner
 
 pytestmark = pytest.mark.slow
 
@@ -54,67 +53,63 @@ def test_what_is_not_there_is_named(clone, tmp_path):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, clone):
-    """The command of a builder of one set, and of one of two; gives what is built with."""
-    one = common.Recipe(
-        lambda output, cache, *found: built.append((output, found)),
-        {"source": ("me/it", clone.commit)},
-        ["{}.txt"],
-    )
+    """The command for a set of a repository, or for one of none; gives what is built with."""
     built = []
-    recipes = {"one": {"gallery": one}, "two": {"gallery": one, "human": common.Recipe(one.build)}}
 
-    def run(which, *words, **given):
+    def build(work, *found):
+        built.append((work.output, found))
+        return b"made", b"beside"
+
+    monkeypatch.setattr(builders, "FOLDER", tmp_path)
+    for name, sources in (("gallery", {"source": ("me/it", clone.commit)}), ("human", {})):
+        recipe = common.Recipe(build, (), ["{}.txt"], {}, sources)
+        monkeypatch.setitem(common.RECIPES, name, recipe)
+
+    def run(*words, **given):
         values = {"cache_dir": tmp_path / "cache", "source": clone.folder}
         values |= {"output": tmp_path / "x.npz", **given}
-        argv = [*words, *(f"--{name}={value}" for name, value in values.items() if value)]
-        parsed = runner.parse_once(common.flags_of(recipes[which]), argv, which == "two")
-        common.main(recipes[which], *parsed)
+        flags = (f"--{name}={value}" for name, value in values.items() if value)
+        builders.main(["builders", *words, *flags])
         return built.pop()
 
     return run
 
 
 def test_a_builder_is_given_its_output_and_the_pinned_repositories(command, clone, tmp_path):
-    assert command("one") == (tmp_path / "x.npz", (clone,))
-    assert command("two", "human", source=None) == (tmp_path / "x.npz", ())
+    assert command("gallery") == (tmp_path / "x.npz", (clone,))
+    assert [(tmp_path / f"x.{end}").read_bytes() for end in ("npz", "txt")] == [b"made", b"beside"]
+    assert command("human", source=None, output=tmp_path / "y.npz") == (tmp_path / "y.npz", ())
     # The shipped file may be replaced, another one where that is asked for.
-    assert command("one", output=None)[0] == sets.FOLDER / "gallery.npz"
-    (tmp_path / "x.npz").write_text("mine")
-    assert command("one", overwrite=True)[0] == tmp_path / "x.npz"
+    assert command("gallery", output=None)[0] == tmp_path / "gallery.npz"
+    assert command("gallery", overwrite=True)[0] == tmp_path / "x.npz"
 
 
 @pytest.mark.parametrize(
-    ("which", "words", "given", "message"),
+    ("words", "given", "message"),
     [
-        ("one", ["word"], {}, "unexpected argument 'word'"),
-        ("two", [], {}, "expected one of gallery, human, received ''"),
-        ("two", ["dogs"], {}, "expected one of gallery, human, received 'dogs'"),
-        ("two", ["human"], {}, "--source means nothing for human"),
-        ("one", [], {"output": "y.npz"}, r"--output \(its y\.txt\): .*exists\. .* --overwrite"),
-        ("one", [], {"output": "clone/b/3.png", "overwrite": True}, "a file in .* --source"),
+        (["gallery", "word"], {}, "unexpected argument 'word'"),
+        ([], {}, "expected one of answers, .*, gallery, human, .*received '--cache_dir"),
+        (["dgos"], {}, "expected one of .*, dogs, .*, received 'dgos --cache_dir"),
+        (["human"], {}, "unknown flag --source"),
+        (["gallery"], {"output": "y.npz"}, r"--output \(its y\.txt\): .*exists\. .* --overwrite"),
+        (["gallery"], {"output": "clone/b/3.png", "overwrite": True}, "a file in .* --source"),
     ],
 )
-def test_what_cannot_be_done_is_refused(
-    command, tmp_path, monkeypatch, which, words, given, message
-):
+def test_what_cannot_be_done_is_refused(command, tmp_path, monkeypatch, words, given, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "y.txt").write_text("mine")
     with pytest.raises(ValueError, match=message):
-        command(which, *words, **given)
+        command(*words, **given)
 
 
 @pytest.mark.parametrize("name", [name for name in sets.SETS if sets.SETS[name].builder != "-"])
 def test_a_shipped_set_has_a_recipe_with_pinned_repositories(name):
-    _, _, module, *word = sets.SETS[name].builder.split()
-    recipes = importlib.import_module(module).RECIPES
-    assert len(word) == (len(recipes) > 1)
-    (key,) = word or recipes
-    shipped = sets.FOLDER / f"{recipes[key].stem or key}.npz"
-    assert sets.FOLDER / f"{name.removesuffix('_second')}.npz" in (
-        shipped,
-        *recipes[key].files_beside(shipped),
-    )
-    for owner, commit in recipes[key].sources.values():
+    *command, word = sets.SETS[name].builder.split()
+    assert command == ["python", "-m", "experiments.builders"]
+    recipe, shipped = common.RECIPES[word], sets.FOLDER / f"{word}.npz"
+    files = (shipped, *recipe.files_beside(shipped))
+    assert sets.FOLDER / f"{name.removesuffix('_second')}.npz" in files
+    for owner, commit in recipe.sources.values():
         assert owner.count("/") == 1 and int(commit, 16) and len(commit) >= 7
 
 
@@ -124,7 +119,7 @@ def test_pictures_are_embedded_once_and_again_when_anything_changes(tmp_path):
     other = clone_of(tmp_path / "others", "me/other", files | {"a.png": files["b.png"]})
 
     def embed(*paths, clone=clone):
-        return common.embed_pictures(clone, paths, encoder, cache=tmp_path)
+        return work("human", tmp_path).embed_pictures(clone, paths, encoder)
 
     rows = embed("a.png", "b.png")
     expected = np.array([[1.0, 0, 0.2] * 2, [0, 1, 0.2] * 2]) + 0.01
@@ -136,15 +131,15 @@ def test_pictures_are_embedded_once_and_again_when_anything_changes(tmp_path):
 
 
 def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
-    encoder, long = Texts(), 40 * "a"  # No digest has it.
+    of, encoder, long = work("human", tmp_path), Texts(), 40 * "a"  # No digest has it.
     texts = ["bb", "a", "bb", long]
     for given, count in ((texts, 3), (texts, 3), ([long, "ab", "bb"], 6)):
-        rows = common.embed_texts(given, encoder, cache=tmp_path)
+        rows = of.embed_texts(given, encoder)
         np.testing.assert_array_equal(rows, Texts().rows(given))
         assert len(encoder.given) == count
-    rows = common.embed("five", iter("abcde"), encoder, cache=tmp_path, arrays={}, batch=2)
+    rows = of.embed(iter("abcde"), encoder, arrays={}, batch=2)
     np.testing.assert_array_equal(rows, Texts().rows("abcde"))
-    assert not any(long.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    assert not any(long.encode() in path.read_bytes() for path in of.cache.iterdir())
 
 
 def test_a_row_without_a_direction_is_refused():
@@ -172,17 +167,15 @@ def test_a_set_round_trips_and_its_rows_take_everything_along(tmp_path):
         common.unit_rows(rng.normal(size=shape)) for shape in ((6, 5), (6, 2), (3, 4))
     )
     index = np.array([0, 2, 2, 1, 0, 1])
-    common.write_set(
-        tmp_path / "six.npz",
-        "human",
-        outputs=outputs,
-        prompts=(table, index),
-        labels={"types": np.array(list("uvvuuv")), "prompt": np.arange(6) - 300},
-        further={"cut": cut},
+    made = common.NewSet(
+        outputs,
+        (table, index),
+        labels={"types": list("uvvuuv"), "prompt": np.arange(6) - 300},
         description="six pairs",
-        provenance=["me/it @ 0"],
         cut={"rows": 6},
+        further={"cut": cut},
     )
+    np.savez(tmp_path / "six.npz", **made.entries("MIT", ["me/it @ 0"]))
     pairs = sets.read_set(tmp_path / "six.npz")
     assert pairs.name == "six" and pairs.description == "six pairs"
     assert pairs.labels["types"].tolist() == list("uvvuuv")

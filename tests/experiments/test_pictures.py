@@ -6,9 +6,9 @@ import pathlib
 
 import numpy as np
 import pytest
-from small_repositories import Texts, picture
+from small_repositories import Texts, picture, work
 
-from experiments.builders import features as builder
+from experiments.builders import common, features
 from experiments.data import load
 from experiments.generators import pictures
 
@@ -121,9 +121,9 @@ def test_the_emoji_that_are_held_out_are_those_of_the_shipped_features(tmp_path,
 
 def test_wordings_name_their_kind_and_fill_the_file(tmp_path, monkeypatch):
     texts = Texts()
-    monkeypatch.setattr(builder, "load_minilm", lambda: texts)
-    builder.build_prompts(tmp_path / "prompts.npz", tmp_path)
-    with np.load(tmp_path / "prompts.npz") as stored:
+    monkeypatch.setattr(common, "load_minilm", lambda: texts)
+    work(features.FASHION_FILE.stem, tmp_path).make()
+    with np.load(tmp_path / "fashion_prompts.npz") as stored:
         embeddings = stored["embeddings"]
     assert embeddings.shape == (10, 12, 4) and embeddings.dtype == np.float16
     assert len(set(texts.given)) == 120

@@ -13,7 +13,7 @@ from scipy import special
 from small_repositories import make, repository
 
 from experiments.builders import sketches
-from experiments.data import sets, strokes
+from experiments.data import sets
 from experiments.generators import sketch_rnn
 
 pytestmark = pytest.mark.slow
@@ -175,18 +175,18 @@ POINTS = np.array(
 
 
 def test_lines_begin_at_the_origin_and_end_where_the_pen_is_lifted():
-    first, second = strokes.lines(POINTS)
+    first, second = sketches.lines(POINTS)
     np.testing.assert_array_equal(first, [[0, 0], [1, 0], [1, 2]])
     np.testing.assert_array_equal(second, [[6, 7], [7, 7]])
-    assert strokes.lines(POINTS[5:]) == []
+    assert sketches.lines(POINTS[5:]) == []
     # Without an end of its own a drawing goes as far as its points.
-    assert len(strokes.lines(POINTS[:1])) == 1
+    assert len(sketches.lines(POINTS[:1])) == 1
 
 
 def test_a_picture_is_black_on_white_centred_and_smoothed():
     pytest.importorskip("PIL")
     square = np.array([[0, 0], [3, 0], [3, 3], [0, 3], [0, 0.0]])
-    picture = strokes.picture([square], side=100)
+    picture = sketches.picture([square], side=100)
     assert picture.shape == (100, 100, 3) and picture.dtype == np.uint8
     grey = picture[:, :, 0]
     assert (picture == grey[:, :, None]).all()
@@ -195,17 +195,15 @@ def test_a_picture_is_black_on_white_centred_and_smoothed():
     for axis in (0, 1):
         ink = np.flatnonzero((grey < 200).any(axis=axis))
         assert abs(ink[0] + ink[-1] - 99) <= 1 and 6 <= ink[0] <= 9
-    assert (strokes.picture([], side=20) == 255).all()
+    assert (sketches.picture([], side=20) == 255).all()
 
 
-def test_strokes_are_fitted_to_the_unit_square_and_read_as_they_were_written(tmp_path):
-    drawings = {("ape", "0.1"): strokes.lines(POINTS * [30, 15, 1, 1, 1]), ("bee", "1"): []}
-    strokes.write(tmp_path / "s.json", drawings)
-    found = strokes.read(tmp_path / "s.json")
-    assert list(found) == list(drawings) and found["bee", "1"] == []
+def test_strokes_are_fitted_to_the_unit_square():
+    found = sketches.fitted(sketches.lines(POINTS * [30, 15, 1, 1, 1]))
     # Seven wide and half as high: from side to side, in the middle.
-    for ours, wanted in zip(found["ape", "0.1"], strokes.lines(POINTS), strict=True):
-        np.testing.assert_allclose(ours, wanted / [7, 14] + [0, 0.25], atol=0.5 / 255 + 1e-9)
+    for ours, wanted in zip(found, sketches.lines(POINTS), strict=True):
+        np.testing.assert_allclose(ours, wanted / [7, 14] + [0, 0.25], atol=1e-6)
+    assert sketches.fitted([]) == []
 
 
 NAMES, TEMPERATURES, DRAWS = ("ape", "palm tree", "zebra"), (0.2, 0.6, 1.0), 4
@@ -238,8 +236,11 @@ def test_every_class_is_drawn_at_every_temperature_with_the_same_wordings(built)
     assert (found.outputs[:each] != found.outputs[each : 2 * each]).any()
     ended = [found.labels["ended"][labels["models"] == word].mean() for word in cut["ended"]]
     np.testing.assert_allclose(ended, list(cut["ended"].values()), atol=1e-4)
-    shown = strokes.read(folder / "drawings" / "sketches.json")
-    assert list(shown) == list(itertools.product(NAMES, ("0.2", "0.6", "1")))
+    shown = json.loads((folder / "drawings" / "sketches.json").read_bytes())
+    drawn = itertools.product(NAMES, ("0.2", "0.6", "1"))
+    assert [(one["type"], one["model"]) for one in shown] == list(drawn)
+    places = np.concatenate([line for one in shown for line in one["lines"]])
+    assert places.dtype == int and (places.min(), places.max()) == (0, 255)
 
 
 def test_animals_have_prompts_that_name_them_and_that_do_not(built):
