@@ -15,7 +15,7 @@ from condvendi_jax.statistics import asked_once as library
 from experiments import lab
 from experiments.calibration import asked_once_methods as methods
 from experiments.calibration.asked_once_methods import Outputs
-from experiments.lab import dots, figures, style, tables
+from experiments.lab import figures, style, tables
 
 SCALES = (0.5, 1.0, 2.0)  # Of the default rule's bandwidth of single outputs.
 STATES = ("known", "at most", "cannot be told")
@@ -178,7 +178,7 @@ class AskedOnce(lab.Study):
         fine = sets_where(found)
         middle = [f"{of.median().item():.1f}" for of in (fine.over, fine.ratio)]
         of = of.sortby(-of.value.sel(by="papers' rule"))
-        first = dots.facets(
+        first = figures.dots(
             of.expand_dims("panel"), row="family", hue="by", column="panel",
             x_label="times the true number of different outputs to one prompt",
             headline=f"{holds}, at {middle[0]} times the truth; the papers' rule gives {middle[1]}",

@@ -17,7 +17,7 @@ from condvendi_jax.base import checks
 from experiments import lab
 from experiments.calibration import judgements
 from experiments.calibration.judgements import METRIC, SCORES, Responses
-from experiments.lab import agreement, dots, figures, style, tables
+from experiments.lab import agreement, figures, style, tables
 
 _MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that are tried.
 # What is judged beside single configurations and published metrics; the first is the answer.
@@ -262,7 +262,7 @@ def _agreement(run: lab.Run) -> Figure:
     ahead = found.ahead.sel(judge=CHOSEN)
     more, less = int((ahead.sel(end="low") > 0).sum()), int((ahead.sel(end="high") < 0).sum())
     shown = xr.Dataset({"value": value, "ends": ends})
-    return dots.facets(
+    return figures.dots(
         shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
         hue="judge", column="panel", x_label="correlation with people", each=published,
         headline="Chosen on other contexts, our score leads the best published metric in "

@@ -15,7 +15,7 @@ from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
 from experiments.calibration.simulations import EXACT, SCORES
-from experiments.lab import dots, figures, style, tables
+from experiments.lab import figures, style, tables
 
 ZIPF = "Zipf"
 # The share of prompts that collapse, by population; the last has unequal answers.
@@ -95,7 +95,7 @@ class Intervals(lab.Study):
         run, false = runs[-1], 100 * runs[-1].found.false
         most = false.max(("population", "answers", "alike")).values
         false = false.assign_coords(answers=[f"{k} answers" for k in false.answers.values])
-        drawn = dots.facets(
+        drawn = figures.dots(
             false.to_dataset(name="value"), row="alike", hue="test", column="answers",
             x_label="false differences, %", headline="False differences: up to "
             f"{most[0]:.1f}% by {TESTS[0]}s, {most[1]:.1f}% by {TESTS[1]}",

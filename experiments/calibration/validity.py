@@ -22,7 +22,7 @@ from experiments.builders import similarities
 from experiments.calibration import judgements
 from experiments.calibration.judgements import METRIC, Responses
 from experiments.data.sets import TEXT
-from experiments.lab import agreement, dots, figures, tables
+from experiments.lab import agreement, figures, tables
 
 VENDI, RKE, SECOND, CLUSTERS = "Vendi", "RKE", "Vendi, second encoder", "clusters"
 COSINE, PUBLISHED = "mean cosine distance", "{} (published)"
@@ -188,7 +188,7 @@ class Validity(lab.Study):
         words = [f"{best} agrees most with people on average: {means[0]:.2f}"]
         words += [f"{name} {means.sel(judge=name):.2f}" for name in said]
         words[-1] += f", which all exceed it in {' and '.join(behind)}" if behind else ""
-        figure = dots.facets(
+        figure = figures.dots(
             shown, row="judge", hue="kind", column="family",
             x_label="Spearman correlation", headline=", ".join(words),
         )  # fmt: skip

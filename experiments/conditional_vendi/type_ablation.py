@@ -17,7 +17,7 @@ from experiments import lab
 from experiments.conditional_vendi import type_draws
 from experiments.conditional_vendi.type_draws import PROMPTINGS, SCORES, UNBIASED
 from experiments.data import PairedEmbeddings
-from experiments.lab import dots, figures, sizes, style, tables
+from experiments.lab import figures, sizes, style, tables
 
 _PROMPTS = {
     "first": ("prompts", "typed_prompts"),
@@ -301,7 +301,7 @@ def _sets(runs: Sequence[lab.Run]) -> Figure:
     parts = [growth.sel(score=score, design=design, drop=True) for score, design in panels]
 
     apart = parts[2].value.isel(prompting=0) / parts[2].value.isel(prompting=1)
-    drawn = dots.facets(
+    drawn = figures.dots(
         xr.concat(parts, xr.IndexVariable("panel", labels)),
         row="run", hue="prompting", column="panel", x_label="all types / one",
         each=lambda panel, _: panel.axvline(1, color=style.BLACK, linewidth=0.8),

@@ -14,7 +14,7 @@ from experiments import lab
 from experiments.generators import benches, diffusion, pictures
 from experiments.guidance import diffusion_guides as guides
 from experiments.guidance.diffusion_guides import METHODS, NONE, OF_FEATURES
-from experiments.lab import dots, figures, papers, style, tables
+from experiments.lab import figures, papers, style, tables
 
 REAL = "real pictures"
 _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept; fewer if there are.
@@ -220,7 +220,7 @@ def _gains(runs):
         inner, *more = {*latent.sel(cost=cost).idxmax("guide").values}
         said = f"{best} adds most, of guides of latents {inner}"
         words.append(f"at {cost}, {'models differ' if others or more else said}")
-    figure = dots.facets(
+    figure = figures.dots(
         gains.assign(error=2 * gains.error), row="guide", hue="model", column="cost",
         x_label="gain in Conditional-Vendi at this cost", headline=f"A{'; '.join(words)[1:]}",
     )  # fmt: skip

@@ -15,7 +15,7 @@ from condvendi_jax.inference.designs import Common
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.inference.evaluations import Keys
 from experiments import lab
-from experiments.lab import agreement, dots, figures, scales, style, tables
+from experiments.lab import agreement, figures, scales, style, tables
 from experiments.language_models import judged
 
 WHOLE, CUT = "whole", "cut"
@@ -265,12 +265,12 @@ class Answers(lab.Study):
         most = lost.isel(model=lost.mean("score").argmax("model").item())
         look: dict[str, Any] = {"row": "model", "x_label": "different answers to a prompt"}
         drawn = {
-            "answers": dots.facets(
+            "answers": figures.dots(
                 shown.isel(text=[0], score=[0]), hue="score", column="text", each=_classes,
                 headline=f"{shown.score[0].item()}: {names[0]} gives {value[0]:.1f} different "
                 f"answers to a prompt, {names[-1]} {value[-1]:.1f}", **look,
             ),
-            "answers_length": dots.facets(
+            "answers_length": figures.dots(
                 shown, hue="text", column="score", headline="Cut to one length, answers of "
                 f"{most.model.item()} lose most, {most.min():.0%} to {most.max():.0%}", **look,
             ),

@@ -14,7 +14,7 @@ from rich.table import Table
 import condvendi_jax as cv
 from condvendi_jax import inference
 from experiments import lab
-from experiments.lab import agreement, dots, figures, style, tables
+from experiments.lab import agreement, figures, style, tables
 from experiments.language_models import judged
 
 WHOLE, CUT, ALL = "whole", "cut", "all"
@@ -236,7 +236,7 @@ class Hivemind(lab.Study):
         kinds, by = kinds.dropna("kind"), found.of_kind.sel(text=WHOLE)
         low, high = (f"{by.sel(kind=of):.2f} ({of})" for of in (OTHER, FAMILY))
         drawn = {
-            "hivemind": dots.facets(
+            "hivemind": figures.dots(
                 kinds.expand_dims("panel"), row="kind", hue="text", column="panel",
                 x_label="overlap of two models (0: none, 1: the same answers)",
                 headline=f"Two models overlap by {low} to {high}",

@@ -22,7 +22,7 @@ import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.generators import benches, diffusion, fitting, mixture_gan
-from experiments.lab import Cell, agreement, dots, figures, style, tables
+from experiments.lab import Cell, agreement, figures, style, tables
 from experiments.rke import coverage
 
 SCORES = ("IS", "FID", "Precision", "Recall", "Density", "Coverage", "RRKE", "RKE-MC")
@@ -173,7 +173,7 @@ class GeneratorScores(lab.Study):
         names = {"count": "counts modes", "std": "RKE's rule"}
         ranks = ranks.assign_coords(bandwidth=[names[of] for of in ranks.bandwidth.values])
         told, count = int((ranks.p < _LEVEL).sum()), int(ranks.p.notnull().sum())
-        drawn = dots.facets(
+        drawn = figures.dots(
             ranks, row="score", hue="bandwidth", column="data",
             x_label="rank correlation with RKE-MC",
             headline=f"Five generators and the data tell {told} of {count} rank correlations with "
