@@ -4,6 +4,7 @@ Along the papers' axis the number of outputs grows with the number of types, and
 grows with it alone. So the same types are also scored with as many outputs in all.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -162,10 +163,8 @@ class TypeAblation(lab.Study):
         }
         sizes.note(map(len, kept.values()))
         context.say("K-means")
-        starts = {
-            j: [by_k_means(text[kept[EACH, j]], j, self.restarts, context.key) for text in texts]
-            for j in range(1, count + 1)
-        }
+        of_draw = functools.partial(by_k_means, restarts=self.restarts, key=context.key)
+        starts = {j: [of_draw(t[kept[EACH, j]], j) for t in texts] for j in range(1, count + 1)}
         agreement, stability = [], []
         for first, *others in starts[count]:
             agreement.append(type_draws.rand_index(types[kept[EACH, count]], first))
@@ -182,11 +181,7 @@ class TypeAblation(lab.Study):
                 grams = x[part], [t[part] for t in ts]
                 values.append(type_draws.scores_of(*grams, types[of], means))
         labels = {"scale": list(self.bandwidths.scales or ()), "design": list(designs)}
-        labels |= {
-            "j": range(1, count + 1),
-            "prompting": list(PROMPTINGS),
-            "score": list(type_draws.SCORES),
-        }
+        labels |= {"j": [*starts], "prompting": list(PROMPTINGS), "score": list(type_draws.SCORES)}
         whole = np.reshape(values, [len(of) for of in labels.values()])
         indices = {"agreement": ("prompting", agreement), "stability": ("prompting", stability)}
         return xr.Dataset({"value": (tuple(labels), whole), **indices}, labels)
