@@ -16,7 +16,7 @@ from scipy.spatial import distance
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
-from experiments.conditional_vendi.settling import verdict
+from experiments.conditional_vendi.convergence import verdict
 from experiments.data import PairedEmbeddings
 from experiments.lab import curves, figures, scales, style, tables
 
