@@ -354,8 +354,8 @@ def _figure(runs):
         return dataclasses.replace(run, study=dataclasses.replace(run.study, bandwidths=of))
 
     runs = list(map(first_rule, runs))
-    parts: list[Any] = [over_orders(run.found) for run in runs]
-    found = xr.concat(parts, "rule", join="outer").sel(score="conditional", drop=True)
+    parts = [over_orders(run.found) for run in runs]
+    found: Any = xr.concat(parts, "rule", join="outer").sel(score="conditional", drop=True)
     to_one = xr.concat([run.found.to_one_prompt.isel(repeat=0) for run in runs], "rule")
     rules, study = [run.study.bandwidths.axis[0].coordinate for run in runs], runs[0].study
     places = list(itertools.product(rules, _WHOLE))
