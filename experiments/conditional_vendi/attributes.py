@@ -12,6 +12,7 @@ import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import asked_once
 from experiments import lab
+from experiments.conditional_vendi.type_draws import gram_of
 from experiments.lab import figures, models, style, tables
 
 # Of DrawBench: categories whose prompts fix the attribute that they are named by, and the others.
@@ -144,17 +145,10 @@ class Attributes(lab.Study):
 
 
 def similarities(outputs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:
-    """Mean squared kernels of outputs by different models, of every two prompts, `[p, p]`.
-
-    Args:
-      outputs: `[p, models, d]`.
-      kernel: of the outputs.
-    """
+    """Mean squared kernels of outputs `[p, models, d]` by different models, `[p, p]` prompts."""
     p, k, _ = outputs.shape
     flat = jnp.asarray(outputs.reshape(p * k, -1))
-    kernel = kernel.suited_to(flat)
-    points = kernel.prepare(flat)
-    squares = np.asarray(kernel.cross(points, points), np.float64).reshape(p, k, p, k) ** 2
+    squares = gram_of(kernel.suited_to(flat), flat).reshape(p, k, p, k) ** 2
     return (squares.sum((1, 3)) - np.einsum("piqi->pq", squares)) / (k * (k - 1))
 
 

@@ -40,7 +40,7 @@ def draw_rows(
     return np.concatenate(outputs), np.concatenate(prompts)
 
 
-def gram_of(kernel: cv.Kernel, points: np.ndarray) -> np.ndarray:
+def gram_of(kernel: cv.Kernel, points: Any) -> np.ndarray:
     """The kernel of every two points, `[n, n]` in float64."""
     ready = kernel.prepare(jnp.asarray(points))
     return np.asarray(kernel.cross(ready, ready), np.float64)
@@ -67,11 +67,8 @@ def scores_of(
 ) -> np.ndarray:
     """Every score of some outputs by both promptings, `[promptings, scores]`.
 
-    Args:
-      outputs: their Gram matrix `[n, n]`.
-      prompts: the Gram matrix of each prompting.
-      types: of each row.
-      means: the K-means clusters of each prompting, None where they are not scored.
+    From the Gram matrices `[n, n]` of outputs and of each prompting, the type of each row, and the
+    clusters `means` of each prompting by K-means, None where they are not scored.
     """
     whole, found = effective(outputs), []
     for named, (gram, clusters) in enumerate(zip(prompts, means, strict=True)):
