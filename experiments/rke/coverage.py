@@ -27,6 +27,11 @@ _SIZES, _SMALLEST, _LARGEST = 8, 50, 5000
 _NEAR = 0.05
 
 
+def width_by_rule(points: Any, key: jax.Array) -> float:
+    """The bandwidth by the rule of RKE, the standard deviations of samples."""
+    return bandwidth.bandwidth_by_rule(points, "std", key=key, partitions=1).bandwidth or 0.0
+
+
 def split(
     pairs: PairedEmbeddings, kept: int, repeat: int, key: jax.Array
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -129,14 +134,11 @@ class Coverage(lab.Study):
             raise ValueError(f"--neighbours: {most} are not fewer than {there}.")
         smallest = min(max(_SMALLEST, most + 1), fewest, largest)
         sizes = np.geomspace(smallest, largest, _SIZES).round().astype(int)
-        width = self.output_bandwidth or (
-            bandwidth.bandwidth_by_rule(pairs.outputs, "std", key=key, partitions=1).bandwidth
-        )
         return self.ready(
             pairs,
             state=pairs,
             arrays={"outputs": pairs.outputs, "types": types},
-            output_bandwidth=width,
+            output_bandwidth=self.output_bandwidth or width_by_rule(pairs.outputs, key),
             kept=kept,
             sizes=tuple(np.unique(sizes).tolist()),
             types=count,

@@ -19,7 +19,6 @@ from scipy import optimize, special
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.generators import benches, diffusion, fitting, mixture_gan
 from experiments.lab import Cell, agreement, dots, figures, style, tables
@@ -119,7 +118,7 @@ class GeneratorScores(lab.Study):
     def _widths(self, source: Source, key: jax.Array) -> dict[str, float]:
         """The paper's rule, and the bandwidth at which the data count as their number of modes."""
         points = np.asarray(source[0](REAL, 0, key, 4 * self.samples))
-        ruled = bandwidth.bandwidth_by_rule(points, "std", key=key, partitions=1).bandwidth or 0.0
+        ruled = coverage.width_by_rule(points, key)
 
         def beyond(width: float) -> float:
             score = cv.decompose(points, kernel=cv.Gaussian(width), order=2, unbiased=True)
@@ -215,27 +214,25 @@ def correlations(found: xr.Dataset, left_out: str = "") -> xr.Dataset:
     Better is higher. `value` is the mean over the repeats, `ends` the smallest and the largest.
     `p`: in how many of all exchanges of generators, the same in all repeats, it is as far from 0.
     """
-    kept = found.value.sel(generator=found.generator != left_out) * xr.DataArray(
-        _SIGNS, {"score": list(SCORES)}
-    )
-    labels = {of: found[of].values.tolist() for of in _PLACE} | {"score": list(SCORES[:-1])}
-    ranks = xr.Dataset(
-        {name: (tuple(labels), np.full([*map(len, labels.values())], np.nan)) for name in "vp"},
-        labels | {"end": ["low", "high"]},
-    ).rename(v="value")
-    ranks["ends"] = ranks.value.expand_dims(end=2, axis=-1).copy()
-    for place in itertools.product(*(labels[of] for of in _PLACE)):
-        where = dict(zip(_PLACE, place, strict=True))
-        rows = kept.sel(where).dropna("generator").transpose("repeat", "score", "generator").values
+    signs = xr.DataArray(_SIGNS, {"score": list(SCORES)})
+    kept = found.value.sel(generator=found.generator != left_out) * signs
+
+    def of_place(rows: np.ndarray) -> np.ndarray:
+        rows = rows[..., np.isfinite(rows).all(axis=(0, 1))]
         orders = np.array([*itertools.permutations(range(rows.shape[-1]))])
         of_ranks = [_unit_ranks(of) for of in rows]
         each = np.array([of[:-1] @ of[-1] for of in of_ranks])
         shuffled = np.mean([of[:-1] @ of[-1][orders].T for of in of_ranks], axis=0)
         mean = each.mean(axis=0)
-        ranks.value.loc[where] = mean
-        ranks.ends.loc[where] = np.stack([each.min(axis=0), each.max(axis=0)], axis=-1)
-        ranks.p.loc[where] = np.mean(abs(shuffled) >= abs(mean)[:, None] - 1e-9, axis=1)
-    return ranks
+        p = np.mean(abs(shuffled) >= abs(mean)[:, None] - 1e-9, axis=1)
+        return np.array([mean, p, each.min(axis=0), each.max(axis=0)])
+
+    dims: Any = {"input_core_dims": [["repeat", "score", "generator"]]}
+    dims |= {"output_core_dims": [["score", "of"]], "exclude_dims": {"score"}}
+    parts = xr.apply_ufunc(lambda rows: of_place(rows).T, kept, vectorize=True, **dims)
+    parts = parts.assign_coords(score=list(SCORES[:-1]))
+    ends = parts.isel(of=[2, 3]).rename(of="end").assign_coords(end=["low", "high"])
+    return xr.Dataset({"value": parts.isel(of=0), "p": parts.isel(of=1), "ends": ends})
 
 
 def _unit_ranks(rows: np.ndarray) -> np.ndarray:
