@@ -45,13 +45,8 @@ class TypeAblation(lab.Study):
         ("--prompts_by=second",),
         *(("--data=sketched_animals", f"--model={model}") for model in _MODELS),
     )
-    drawings = (
-        "type_ablation",
-        "type_ablation_sets",
-        "type_ablation_dogs",
-        "type_ablation_bandwidths",
-        "type_ablation_correlation",
-    )
+    _parts = ("", "_sets", "_dogs", "_bandwidths", "_correlation")
+    drawings = tuple(map("type_ablation{}".format, _parts))
 
     bandwidths: lab.Scales = lab.Scales()
     repeats: int = lab.flag(5, "Draws of the order of types, of outputs and wordings.", at_least=1)

@@ -158,19 +158,20 @@ class Coverage(lab.Study):
         of_references, of_samples = (distance.cdist(of, of) for of in (references, samples))
         across = distance.cdist(references, samples)
         there = [size for size in sizes if size <= len(samples)]
-        shares = np.full((len(SHARES), len(self.neighbours), len(sizes)), np.nan)
-        for (at, size), (row, k) in itertools.product(enumerate(there), enumerate(self.neighbours)):
-            first = (slice(size), slice(size))
-            shares[0, row, at] = recall(across[first], of_samples[first], k)
-            shares[1, row, at] = coverage(across[first], of_references[first], k)
-        modes = np.full((len(self.scales), len(sizes)), np.nan)
-        for row, scale in enumerate(self.scales):
+        shares, modes = [], []
+        for size in there:
+            first = slice(size), slice(size)
+            near, own, real = across[first], of_samples[first], of_references[first]
+            shares.append(
+                [(recall(near, own, k), coverage(near, real, k)) for k in self.neighbours]
+            )
+        for scale in self.scales:
             of = {"output_kernel": cv.Gaussian(scale * width), "entropies": [cv.Entropy(2)]}
             (curve,) = curves.convergence_curve(samples, None, there, **of)
-            modes[row, : len(there)] = np.asarray(curve.vendi)
-        labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": sizes}
-        whole = {"share": (tuple(labels), shares), "modes": (("scale", "n"), modes)}
-        return xr.Dataset(whole, labels | {"scale": list(self.scales)})
+            modes.append(np.asarray(curve.vendi, float))
+        labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": there}
+        whole = {"share": (tuple(labels), np.transpose(shares)), "modes": (("scale", "n"), modes)}
+        return xr.Dataset(whole, labels | {"scale": list(self.scales)}).reindex(n=sizes)
 
     def tables(self, run):
         """Each metric at every k, or multiple of the bandwidth, and number of samples."""

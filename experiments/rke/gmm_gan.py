@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 
 import condvendi_jax as cv
 from experiments import lab
@@ -56,8 +57,7 @@ class GmmGan(lab.Study):
         for mixture, kind in itertools.product(self.mixtures, self.kinds):
             training = mixture_gan.Training(mixture, kind, mixture_gan.KINDS[kind].steps)
             found = trained[mixture, kind] = mixture_gan.trained(training, fitting.Places())
-            leaves = jax.tree.leaves(found["generator"])
-            arrays[f"{mixture} {kind}"] = np.concatenate([np.ravel(leaf) for leaf in leaves])
+            arrays[f"{mixture} {kind}"] = np.asarray(ravel_pytree(found["generator"])[0])
         laws = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
         arrays |= {name: np.append(np.ravel(of.centres), of.scale) for name, of in laws.items()}
         return self.ready(
