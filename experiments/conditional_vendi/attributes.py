@@ -1,7 +1,6 @@
 """How different eight text-to-image models' pictures of one prompt are, by category of prompts."""
 
 import dataclasses
-import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -86,10 +85,11 @@ class Attributes(lab.Study):
         half = stats.t.ppf(0.975, [len(part) - 1 for part in parts]) * errors
         across = [similar[np.ix_(of, of)][~np.eye(len(of), dtype=bool)].mean() for of in rows]
         equal = [generator.permutation(part)[: self.equal].mean() for part in parts]
-        two, apart = list(itertools.combinations(range(len(parts)), 2)), np.zeros([len(parts)] * 2)
-        tests = [stats.ttest_ind(parts[i], parts[j], equal_var=False) for i, j in two]
-        for (i, j), p in zip(two, cv.inference.holm(np.array(tests)[:, 1].tolist()), strict=True):
-            apart[i, j] = (p <= models.LEVEL) * np.sign(logs[i] - logs[j])
+        one, other = np.triu_indices(len(parts), 1)
+        two = [(parts[i], parts[j]) for i, j in zip(one, other, strict=True)]
+        p = cv.inference.holm([stats.ttest_ind(*of, equal_var=False)[1] for of in two])
+        apart = np.zeros([len(parts)] * 2)
+        apart[one, other] = (np.array(p) <= models.LEVEL) * np.sign(logs[one] - logs[other])
         (named, e), (unnamed, f) = (log_number(inside[np.isin(kinds, o)]) for o in (NAMED, UNNAMED))
         ratio, error = named - unnamed, stats.norm.ppf(0.975) * np.hypot(e, f)
         alone = [Pairs(x, prompts, **scale.kernels) for x in np.swapaxes(encoded[encoder], 0, 1)]

@@ -46,38 +46,19 @@ def split(
     return samples[np.isin(labels[samples], types)], references
 
 
-def recall(across: np.ndarray, within: np.ndarray, k: int) -> float:
-    """The share of references within the reach of a sample (Kynkaanniemi et al. 2019, eq. 2).
-
-    Of distances `[references, samples]` and of samples `[s, s]`, which reach to their k-th
-    neighbour.
-    """
-    return float(np.mean(np.any(across <= reach(within, k), axis=1)))
-
-
-def coverage(across: np.ndarray, within: np.ndarray, k: int) -> float:
-    """The share of references with a sample within their reach (Naeem et al. 2020, eq. 4).
-
-    Of distances `[references, samples]` and of references `[r, r]`.
-    """
-    return float(np.mean(np.min(across, axis=1) <= reach(within, k)))
-
-
-def reach(within: np.ndarray, k: int) -> np.ndarray:
-    """The distance to the k-th neighbour; the zero in front is that to the point itself."""
-    return np.partition(within, k, axis=1)[:, k]
-
-
 def neighbourly(
     across: np.ndarray, of_samples: np.ndarray, of_references: np.ndarray, k: int
-) -> list[float]:
+) -> np.ndarray:
     """Precision, recall, density and coverage (Kynkaanniemi et al. 2019, Naeem et al. 2020).
 
-    Of distances `[references, samples]`, of samples `[s, s]` and of references `[r, r]`.
+    Of distances `[references, samples]`, of samples `[s, s]` and of references `[r, r]`: whether
+    one lies within the reach of another, the distance to its k-th neighbour.
     """
-    density = np.sum(across <= reach(of_references, k)[:, None]) / (k * len(of_samples))
-    recalls = recall(across.T, of_references, k), recall(across, of_samples, k)
-    return [*recalls, float(density), coverage(across, of_references, k)]
+    # The zero in front is the distance to the point itself.
+    own, real = (np.partition(within, k, axis=1)[:, k] for within in (of_samples, of_references))
+    near = across <= real[:, None]
+    recall, density = np.any(across <= own, axis=1).mean(), near.sum() / (k * len(own))
+    return np.array([near.any(axis=0).mean(), recall, density, near.any(axis=1).mean()])
 
 
 def expected_coverage(sizes: np.ndarray, k: int) -> np.ndarray:
@@ -161,10 +142,8 @@ class Coverage(lab.Study):
         shares, modes = [], []
         for size in there:
             first = slice(size), slice(size)
-            near, own, real = across[first], of_samples[first], of_references[first]
-            shares.append(
-                [(recall(near, own, k), coverage(near, real, k)) for k in self.neighbours]
-            )
+            parts = across[first], of_samples[first], of_references[first]
+            shares.append([neighbourly(*parts, k)[1::2] for k in self.neighbours])
         for scale in self.scales:
             of = {"output_kernel": cv.Gaussian(scale * width), "entropies": [cv.Entropy(2)]}
             (curve,) = curves.convergence_curve(samples, None, there, **of)
