@@ -1,6 +1,7 @@
 """How different eight text-to-image models' pictures of one prompt are, by category of prompts."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -87,7 +88,8 @@ class Attributes(lab.Study):
         equal = [generator.permutation(part)[: self.equal].mean() for part in parts]
         one, other = np.triu_indices(len(parts), 1)
         two = [(parts[i], parts[j]) for i, j in zip(one, other, strict=True)]
-        p = cv.inference.holm([stats.ttest_ind(*of, equal_var=False)[1] for of in two])
+        tests: Any = [stats.ttest_ind(*of, equal_var=False) for of in two]
+        p = cv.inference.holm([test.pvalue for test in tests])
         apart = np.zeros([len(parts)] * 2)
         apart[one, other] = (np.array(p) <= models.LEVEL) * np.sign(logs[one] - logs[other])
         (named, e), (unnamed, f) = (log_number(inside[np.isin(kinds, o)]) for o in (NAMED, UNNAMED))
