@@ -78,25 +78,17 @@ class GmmToy(lab.Study):
         mixtures = (mixture(outputs, self.apart, spread), mixture(prompts, self.apart, spread))
         kernel, values = cv.Gaussian(self.bandwidth), []
         kernels: dict[str, Any] = {"output_kernel": kernel, "prompt_kernel": kernel}
-        drawn = [
-            draw_pairs(*mixtures, key, self.n)
-            for key in jax.random.split(context.key, self.repeats)
-        ]
+        keys = jax.random.split(context.key, self.repeats)
+        drawn = [draw_pairs(*mixtures, key, self.n) for key in keys]
         for pairs in drawn:
-            vendi = cv.decompose(*pairs[:2], order=1.0, method=cv.Exact(), **kernels)
-            rke = cv.decompose(*pairs[:2], order=2.0, **kernels)
-            values.append([float(score) for of in (vendi, rke) for score in of.scores[1:]])
+            orders = [cv.decompose(*pairs[:2], order=order, **kernels) for order in (1, 2)]
+            values.append([float(score) for of in orders for score in of.scores[1:]])
         points = np.stack(drawn[0][:2], axis=1).astype(np.float16)
         modes = np.stack(drawn[0][2:], axis=1).astype(np.int8)
         axes = ("pair", "role")
-        return xr.Dataset(
-            {
-                "value": (("repeat", "score"), values),
-                "point": ((*axes, "place"), points),
-                "mode": (axes, modes),
-            },
-            {"score": list(SCORES), "role": ["outputs", "prompts"]},
-        )
+        fields = {"value": (("repeat", "score"), values), "mode": (axes, modes)}
+        fields["point"] = ((*axes, "place"), points)
+        return xr.Dataset(fields, {"score": list(SCORES), "role": ["outputs", "prompts"]})
 
     def tables(self, run):
         """The scores, with 95% intervals, and where they rise and fall."""
@@ -121,8 +113,8 @@ def _by_modes(run: lab.Run) -> xr.Dataset:
         found.sel(_FIXED | {name: list(modes)}, drop=True).rename({name: "modes"})
         for name, modes in run.study.varied.items()
     ]
-    of = xr.DataArray(list(_FIXED), dims="varied", name="varied")
-    return xr.concat(rows, of, join="outer").sortby("modes")
+    varied = xr.IndexVariable("varied", list(_FIXED))
+    return xr.concat(rows, varied, join="outer").sortby("modes")
 
 
 def moves(values: np.ndarray) -> str:
@@ -152,24 +144,20 @@ def _trends(run: lab.Run) -> list[list[str]]:
 
 def _lines(run: lab.Run) -> Figure:
     """Both scores of order 1 against the modes of either mixture, a line a spread."""
-    found = _by_modes(run).sel(score=list(SCORES[:2]))
+    study, found = run.study, _by_modes(run).sel(score=list(SCORES[:2]))
     drawn = figures.facets(
         found, x="modes", hue="spread", row="score", column="varied", error="error",
         x_label="number of modes", size=(3.45, 2.2), sharey="row",
-        names={of: f"spread {of:g}" for of in run.study.spreads},
+        names={of: f"spread {of:g}" for of in study.spreads},
         y_label=lambda score: score, title=lambda _, varied: f"more modes of {varied}",
     )  # fmt: skip
-    for panel, (score, varied) in zip(
-        drawn.axes, itertools.product(range(2), PRINTED), strict=False
-    ):
-        modes = run.study.varied[varied]
+    places: Any = itertools.product(range(2), study.varied.items())
+    for panel, (score, (varied, modes)) in zip(drawn.axes, places, strict=False):
         panel.plot([modes[0], modes[-1]], PRINTED[varied][score], "k*", label="_", zorder=3)
-    come_out = sum(
-        bool(((of[:, -1] - of[:, 0]) * (ends[1] - ends[0]) > 0).all())
-        for _, _, ends, of in _moving(run)
-    )
+    changes = ((of[:, -1] - of[:, 0]) * (ends[1] - ends[0]) for _, _, ends, of in _moving(run))
+    come_out = sum(bool((of > 0).all()) for of in changes)
     style.headline(drawn, f"{come_out} of 4 printed trends come out at every spread")
-    n = f"n = {run.study.n:,} pairs, {run.study.repeats} draws, bandwidth {run.study.bandwidth:g}"
+    n = f"n = {study.n:,} pairs, {study.repeats} draws, bandwidth {study.bandwidth:g}"
     return figures.caption(drawn, run, n=f"{n}; stars: printed, of another geometry", bars="95%")
 
 
@@ -179,15 +167,14 @@ def _picture(run: lab.Run) -> Figure:
     spread = study.spreads[len(study.spreads) // 2]
     figure = Figure(figsize=(5.0, 6.2), layout="constrained")
     parts: Any = figure.subfigures(2)
-    for part, (varied, modes) in zip(parts, study.varied.items(), strict=True):
+    for part, (varied, counts) in zip(parts, study.varied.items(), strict=True):
         part.suptitle(f"more modes of {varied}", fontsize=9)
-        shown = [modes[i] for i in np.linspace(0, len(modes) - 1, _COLUMNS).astype(int)]
+        shown = [counts[i] for i in np.linspace(0, len(counts) - 1, _COLUMNS).astype(int)]
         for column, count in zip(part.subplots(2, len(shown), squeeze=False).T, shown, strict=True):
             place = _FIXED | {varied: count}
             draw = run.found.sel(place | {"spread": spread})
-            colours = np.take(
-                style.CYCLE, draw["mode"].sel(role="prompts").astype(int), mode="wrap"
-            )
+            modes = draw["mode"].sel(role="prompts").astype(int)
+            colours = np.take(style.CYCLE, modes, mode="wrap")
             for role, axes in zip(("prompts", "outputs"), column, strict=True):
                 axes.scatter(*draw.point.sel(role=role).T, s=2, c=colours, linewidths=0)
                 axes.set(aspect="equal", xticks=[], yticks=[], title=f"{place[role]} of {role}")

@@ -56,11 +56,9 @@ class PromptModes(lab.Study):
         kinds, kind = checks.distinct_rows(chosen.prompts)
         if self.modes > kinds:
             raise ValueError(f"--modes: expected at most the {kinds} prompts, got {self.modes}.")
-        texts, numbers = (chosen.labels.get(role) for role in ("prompt_texts", "prompt"))
-        if texts is None:
-            kinds_of = chosen.labels.get("types", np.full(len(chosen), "prompt"))
-            numbered = zip(kinds_of, kind if numbers is None else numbers, strict=True)
-            texts = np.array([f"{word} {n}" for word, n in numbered])
+        labels = {"types": np.full(len(chosen), "prompt"), "prompt": kind, **chosen.labels}
+        numbered = zip(labels["types"], labels["prompt"], strict=True)
+        texts = labels.get("prompt_texts", np.array([f"{of} {n}" for of, n in numbered]))
         return self.ready(
             pairs,
             state=chosen,
@@ -84,10 +82,13 @@ class PromptModes(lab.Study):
             pairs.outputs, pairs.prompts, **scale.kernels, count=self.modes
         )
         count, kind = checks.distinct_rows(pairs.prompts)
-        weights = [mode.weights for mode in modes]
-        points = pairs.outputs, scale.kernels["output_kernel"]
-        effects = np.array([_effects(*points, w, kind) for w in weights])
-        of_prompt = np.array([np.bincount(kind, w) for w in weights])
+        effects = []  # How the entropies of both orders move with the weight of each prompt.
+        for mode in modes:
+            of = {"kernel": scale.kernels["output_kernel"], "weights": mode.weights}
+            orders = [cv.contributions(pairs.outputs, order=order, **of) for order in (1, 2)]
+            moves = [[one.vendi for one in order.by(kind).values()] for order in orders]
+            effects.append(np.array(moves) / [[float(o.decomposition.vendi)] for o in orders])
+        of_prompt = np.array([np.bincount(kind, mode.weights) for mode in modes])
         prompts = np.argsort(-of_prompt, axis=1, kind="stable")[:, :_SHOWN]
         covariance = np.einsum("aop,bop->oab", effects, effects) * count / (count - 1)
         numbers = np.arange(1, self.modes + 1)
@@ -130,15 +131,6 @@ class PromptModes(lab.Study):
             parts = {name: [widths.shown], f"{name}_bandwidths": others}
             drawn |= {part: _figure(run, of) for part, of in parts.items() if of}
         return drawn
-
-
-def _effects(
-    outputs: np.ndarray, kernel: cv.Gaussian | cv.Cosine, weights: np.ndarray, kind: np.ndarray
-) -> np.ndarray:
-    """How the entropies of orders 1 and 2 move with the weight of each prompt, `[2, prompts]`."""
-    orders = [cv.contributions(outputs, kernel=kernel, weights=weights, order=o) for o in (1, 2)]
-    vendi = [[of.vendi for of in order.by(kind).values()] for order in orders]
-    return np.array(vendi) / [[float(order.decomposition.vendi)] for order in orders]
 
 
 def told(found: xr.Dataset) -> xr.Dataset:

@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 
 import condvendi_jax as cv
-from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.generators import fitting, mixture_gan
 from experiments.lab import agreement, figures, scales, style, tables
+from experiments.rke import coverage
 
 SCORES, TRUTHS = ("RKE-MC", "RRKE"), ("captured", "missing")
 REAL, REMOVED = "real", "removed"
@@ -56,8 +57,7 @@ class GmmGan(lab.Study):
         for mixture, kind in itertools.product(self.mixtures, self.kinds):
             training = mixture_gan.Training(mixture, kind, mixture_gan.KINDS[kind].steps)
             found = trained[mixture, kind] = mixture_gan.trained(training, fitting.Places())
-            leaves = jax.tree.leaves(found["generator"])
-            arrays[f"{mixture} {kind}"] = np.concatenate([np.ravel(leaf) for leaf in leaves])
+            arrays[f"{mixture} {kind}"] = np.asarray(ravel_pytree(found["generator"])[0])
         laws = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
         arrays |= {name: np.append(np.ravel(of.centres), of.scale) for name, of in laws.items()}
         return self.ready(
@@ -72,8 +72,7 @@ class GmmGan(lab.Study):
         key, rule_key = jax.random.split(jax.random.key(seed))
         counting, modes = mixture.counting_bandwidth(), len(mixture.centres)
         points = mixture.sample(key, _RULED, weights=np.full(modes, 1 / modes))
-        ruled = bandwidth.bandwidth_by_rule(points, "std", key=rule_key, partitions=1).bandwidth
-        assert ruled is not None
+        ruled = coverage.width_by_rule(points, rule_key)
         return {f"{scale:g}": scale * counting for scale in self.scales} | {"std": ruled}
 
     def axes(self):
@@ -172,18 +171,18 @@ def correlations(found: xr.Dataset, sources: tuple[str, ...]) -> xr.DataArray:
     By mixture, bandwidth, score, truth (`with`), and `end`: the value and its 95% bootstrap
     interval over the sets. NaN where a score or a truth does not vary beyond rounding.
     """
-    labels = {name: found[name].values.tolist() for name in ("mixture", "bandwidth", "score")}
-    labels |= {"with": list(TRUTHS), "end": ["value", "low", "high"]}
-    results = xr.DataArray(np.nan, labels, list(labels))
-    for mixture in labels["mixture"]:
+    labels = {of: found[of].values.tolist() for of in ("bandwidth", "score")}
+    labels = {"with": list(TRUTHS), **labels, "end": ["value", "low", "high"]}
+    parts, mixtures = [], found.mixture.values.tolist()
+    for mixture in mixtures:
         sets = _stacked(found, mixture, sources)
-        rows = np.arange(sets.sizes["sets"])
-        draws = list(agreement.resampled(rows, _RESAMPLES, np.random.default_rng(0)))
-        for name, truth in itertools.product(labels["bandwidth"], TRUTHS):
-            scores, wanted = sets.value.sel(bandwidth=name).values.T, sets[truth].values
-            place = {"mixture": mixture, "bandwidth": name, "with": truth}
-            results.loc[place] = agreement.correlate(scores, wanted, draws)
-    return results
+        numbers = np.arange(sets.sizes["sets"])
+        scores = sets.value.transpose("bandwidth", "score", "sets").values.reshape(-1, len(numbers))
+        draws = list(agreement.resampled(numbers, _RESAMPLES, np.random.default_rng(0)))
+        parts.append([agreement.correlate(scores, sets[truth].values, draws) for truth in TRUTHS])
+    shape = [len(mixtures), *map(len, labels.values())]
+    labels = {"mixture": mixtures, **labels}
+    return xr.DataArray(np.reshape(parts, shape), labels, list(labels))
 
 
 def _stacked(found, mixture, sources):
