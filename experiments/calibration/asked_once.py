@@ -20,23 +20,16 @@ from experiments.lab import dots, figures, style, tables
 SCALES = (0.5, 1.0, 2.0)  # Of the default rule's bandwidth of single outputs.
 STATES = ("known", "at most", "cannot be told")
 BREAKING = "emoji"  # The family that breaks the premise.
-# The library's constants, and those that are tried.
-OWN = {
-    "neighbours": library.NEIGHBOURS,
-    "narrow": library.NARROW,
-    "line": methods.DISTANCE,
-    "errors": library.ERRORS,
-    "widest": library.WIDEST,
-    "seen": 0.0,
+_CONSTANTS: Mapping[str, tuple[Any, Sequence[Any]]] = {
+    "neighbours": (library.NEIGHBOURS, methods.NEIGHBOURS),
+    "narrow": (library.NARROW, methods.NARROW),
+    "line": (methods.DISTANCE, methods.LINES),
+    "errors": (library.ERRORS, (1.0, 2.0, 3.0)),
+    "widest": (library.WIDEST, (1.5, 2.0, 3.0)),
+    "seen": (0.0, (0.0, 0.25, 0.4)),
 }
-GRID: Mapping[str, Sequence[Any]] = {
-    "neighbours": methods.NEIGHBOURS,
-    "narrow": methods.NARROW,
-    "line": methods.LINES,
-    "errors": (1.0, 2.0, 3.0),
-    "widest": (1.5, 2.0, 3.0),
-    "seen": (0.0, 0.25, 0.4),
-}
+OWN = {name: own for name, (own, _) in _CONSTANTS.items()}  # The library's.
+GRID = {name: values for name, (_, values) in _CONSTANTS.items()}  # Those that are tried.
 _HALVES = ("chosen on", "judged on")
 # What constants must reach on the half that they are chosen on; the last in the worst set, and at
 # each bandwidth.
@@ -134,8 +127,8 @@ class AskedOnce(lab.Study):
 
     def tables(self, run):
         """By set and bandwidth; by family; other constants; other read-outs."""
-        for table in _TABLES:
-            yield tables.grid_of(table(run))
+        for rows in by_family(run), by_method(run), by_constants(run), by_family(run, "set"):
+            yield tables.grid_of(rows)
 
     @classmethod
     def figures(cls, runs):
@@ -147,8 +140,8 @@ class AskedOnce(lab.Study):
                 look: Any = {"fontsize": 7.5, "weight": "bold", "va": "center"}
                 panel.text(1.02, -len(labels), family.replace("_", " "), **look)
                 labels.append("")
-                names = [k for k in found.set.values if family_of(k) == family]
-                for name in found.sel(set=names).sortby("true").set.values.tolist():
+                of_family = found.isel(set=found.family == family)
+                for name in of_family.sortby("true").set.values.tolist():
                     _line(panel, found.sel(set=name), -len(labels))
                     labels.append(name.partition(": ")[2] or "all names")
             panel.set_yticks(-np.arange(len(labels)), labels, fontsize=6.5)
@@ -159,7 +152,7 @@ class AskedOnce(lab.Study):
             panel.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
             panel.minorticks_off()
             panel.grid(axis="y", visible=False)
-            shown = found.sel(set=[k for k in found.set.values if family_of(k) in families])
+            shown = found.isel(set=found.family.isin(families))
             panel.set_title(
                 f"bound: {shown.over.median().item():.1f} times the truth,\n"
                 f"papers' rule: {shown.ratio.median().item():.1f} times"
@@ -171,9 +164,8 @@ class AskedOnce(lab.Study):
         holds = f"The bound holds in {percent(found.held)}% of draws"
         style.headline(figure, f"{holds} of the {found.sizes['set']} sets")
         both = {"bound": found.over.median("draw"), "papers' rule": found.ratio.median("scored")}
-        by = xr.concat(list(both.values()), xr.IndexVariable("by", [*both]))
-        names = [family_of(name).replace("_", " ") for name in found.set.values]
-        by = by.assign_coords(family=("set", names)).groupby("family")
+        by = xr.Dataset(both).to_dataarray("by")
+        by = by.assign_coords(family=by.family.str.replace("_", " ")).groupby("family")
         of = xr.Dataset({"value": by.median(), "ends": xr.concat([by.min(), by.max()], "end")})
         fine = sets_where(found)
         middle = [f"{of.median().item():.1f}" for of in (fine.over, fine.ratio)]
@@ -225,10 +217,8 @@ def papers_scores(
     for bandwidth, rows in itertools.product(bandwidths, drawn):
         pair = outputs.outputs[rows], outputs.prompts
         one = cv.evaluate(*pair, output_kernel=cv.Gaussian(bandwidth), **rule, **options)
-        width: Any = one.bandwidths[
-            "prompts"
-        ].bandwidth  # Of prompts, which are those of all draws.
-        rule = {"prompt_kernel": cv.Gaussian(width)}
+        width: Any = one.bandwidths["prompts"].bandwidth
+        rule = {"prompt_kernel": cv.Gaussian(width)}  # Of prompts, which are those of all draws.
         found.append(one.order(2).population.values.conditional)
     return np.reshape(found, (len(bandwidths), -1)).tolist()
 
@@ -251,7 +241,7 @@ def family_of(name: str) -> str:
 
 def sets_where(found: xr.Dataset, keeps: bool = True) -> xr.Dataset:
     """The sets that keep the premise, or that break it."""
-    return found.sel(set=[k for k in found.set.values if (family_of(k) != BREAKING) == keeps])
+    return found.isel(set=found.set.str.startswith(BREAKING) != keeps)
 
 
 def judged(found: xr.Dataset) -> xr.Dataset:
@@ -259,12 +249,13 @@ def judged(found: xr.Dataset) -> xr.Dataset:
 
     `held`: whether the bound is right; `inside`, whether the interval is, and `off`, |log| of the
     estimate over the truth, NaN without one; `over` and `ratio`: the bound and the papers' rule
-    over the truth; `said_0` and so on: whether that state is said.
+    over the truth; `said_0` and so on: whether that state is said. Sets have their `family`.
     """
     true, known = 1 / found.truth, found.told == 0
     inside = (found.low <= true * (1 + _ROUNDING)) & (true <= found.high * (1 + _ROUNDING))
     said = {f"said_{place}": found.told == place for place in range(len(STATES))}
-    return found.assign(
+    families = "set", [family_of(name) for name in found.set.values.tolist()]
+    return found.assign_coords(family=families).assign(
         **said,
         true=true,
         held=found.at_most * (1 + _ROUNDING) >= true,
@@ -285,32 +276,24 @@ def middle(of: xr.DataArray, digits: int = 3) -> str:
     return "-" if of.isnull().all() else f"{float(f'{of.median().item():.{digits}g}'):,.9g}"
 
 
-def by_set(run: lab.Run) -> list[list[str]]:
-    """As `by_family`, of each set by itself."""
-    return by_family(run, {name: [name] for name in run.found.set.values.tolist()})
-
-
-def by_family(run: lab.Run, groups: Mapping[str, Sequence[str]] | None = None) -> list[list[str]]:
-    """By family and bandwidth; in brackets the least of the sets; ratios are medians."""
+def by_family(run: lab.Run, role: str = "family") -> list[list[str]]:
+    """By family, or `set`, and bandwidth; in brackets the least of the sets; ratios are medians."""
     found = judged(run.found)
-    if groups is None:
-        names = found.set.values.tolist()
-        groups = {k: list(of) for k, of in itertools.groupby(names, family_of)}
-        groups[f"all but {BREAKING}"] = sets_where(found).set.values.tolist()
-    heads = ("family", "sets", "scale", "truth", *_HEADS, "bound/truth", "papers/truth")
-    rows = [[*heads]]
-    for (family, names), scale in itertools.product(groups.items(), SCALES):
-        if not names:
-            continue
-        of = found.sel(set=names, scale=scale)
+    parts = {k: found.isel(set=found[role] == k) for k in dict.fromkeys(found[role].values)}
+    fine = sets_where(found)
+    if role == "family" and fine.sizes["set"]:
+        parts[f"all but {BREAKING}"] = fine
+    rows = [["family", "sets", "scale", "truth", *_HEADS, "bound/truth", "papers/truth"]]
+    for (family, part), scale in itertools.product(parts.items(), SCALES):
+        of = part.sel(scale=scale)
         told = "/".join(percent(of[f"said_{place}"]) for place in range(len(STATES)))
         off = f"{of.off.median().item():.2f}".replace("nan", "-")
         held = f"{percent(of.held)} ({100 * of.held.mean('draw').min().item():.0f})"
         ends = (f"{end(of.true.values):.3g}" for end in (np.min, np.max))
         true = "-".join(dict.fromkeys(ends))
         ratios = [middle(of[name]) for name in ("over", "ratio")]
-        row = [family, f"{len(names)}", f"{scale:g}", true, held, told, percent(of.inside), off]
-        rows.append([*row, *ratios])
+        row = [family, str(of.sizes["set"]), f"{scale:g}", true, held, told]
+        rows.append([*row, percent(of.inside), off, *ratios])
     return rows
 
 
@@ -322,19 +305,12 @@ def halves(found: xr.Dataset) -> list[xr.Dataset]:
 
 
 class Reached(NamedTuple):
-    """What estimates by some constants reach; NaN without any.
+    """What estimates by some constants reach; NaN without any."""
 
-    Attributes:
-      given: the share of draws with an estimate.
-      holds: how often its interval does.
-      least: that of the worst set and bandwidth where half of the draws or more have one.
-      off: the median |log| of the estimate over the truth.
-    """
-
-    given: float
-    holds: float = math.nan
-    least: float = math.nan
-    off: float = math.nan
+    given: float  # The share of draws with an estimate.
+    holds: float = math.nan  # How often its interval does.
+    least: float = math.nan  # That of the worst set and bandwidth with one in half of the draws.
+    off: float = math.nan  # The median |log| of the estimate over the truth.
 
 
 def reached(found: xr.Dataset, choice: Mapping[str, Any]) -> Reached:
@@ -374,10 +350,9 @@ def by_constants(run: lab.Run) -> list[list[str]]:
         choices += [("one differs", {**OWN, name: value}) for value in others]
     rows = [["constants", *GRID, *(f"{of}: given/holds (worst)/off by" for of in _HALVES)]]
     for name, choice in choices:
-        numbers = [reached(half, choice) for half in both]
         cells = [
             f"{100 * x.given:.1f}%/{100 * x.holds:.1f}% ({100 * x.least:.0f}%)/{x.off:.2f}"
-            for x in numbers
+            for x in (reached(half, choice) for half in both)
         ]
         words = [v if isinstance(v, str) else f"{v:g}" for v in choice.values()]
         rows.append([name, *words, *(cell.replace("nan% (nan%)/nan", "-") for cell in cells)])
@@ -386,7 +361,7 @@ def by_constants(run: lab.Run) -> list[list[str]]:
 
 def by_method(run: lab.Run) -> list[list[str]]:
     """By family, the median |log| of other estimates, with no interval asked; and their bias."""
-    found = sets_where(run.found).sel(scale=1.0)
+    found = sets_where(judged(run.found)).sel(scale=1.0)
     own = found.sel({name: OWN[name] for name in ("neighbours", "narrow")})
     low, high, _ = methods.decided(found, OWN)
     middles = own.near.copy(data=np.sqrt(low * high))
@@ -394,14 +369,11 @@ def by_method(run: lab.Run) -> list[list[str]]:
     ways |= {f"line in the {line}": own.zero.sel(line=line) for line in methods.LINES}
     ways |= {name: found.read_out.sel({"method": name}) for name in methods.READ_OUTS}
     ways["papers' rule"] = 1 / found.papers
-    families = [family_of(name) for name in found.set.values.tolist()]
-    rows = [["method", *dict.fromkeys(families), "all", "too many in, %"]]
+    families = [*dict.fromkeys(found.family.values)]
+    rows = [["method", *families, "all", "too many in, %"]]
     for name, similar in ways.items():
         logs = np.log(found.truth / similar.clip(1e-6, 1))
-        parts = [logs.isel(set=np.flatnonzero(np.equal(families, f))) for f in rows[0][1:-2]]
+        parts = [logs.isel(set=found.family == family) for family in families]
         more = percent((logs > 0).where(logs.notnull()))
         rows.append([name, *(f"{abs(of).median().item():.2f}" for of in [*parts, logs]), more])
     return rows
-
-
-_TABLES = by_family, by_method, by_constants, by_set

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.optimize import isotonic_regression
 
 from condvendi_jax.grams import distances
 from condvendi_jax.statistics import asked_once
-from condvendi_jax.statistics.asked_once import Mean, Near
+from condvendi_jax.statistics.asked_once import Mean
 from experiments import data
 from experiments.calibration.bandwidth_rules import squared_distances
 
@@ -93,26 +93,6 @@ def sets_of(family: str) -> dict[str, Outputs]:
     return {f"{family}: {k}": part for k, part in parts.items() if len(part.prompts) >= FEWEST}
 
 
-class Drawn(NamedTuple):
-    """One output to each prompt, in float64, and how far outputs move with their prompts."""
-
-    outputs: np.ndarray
-    prompts: np.ndarray
-    slope: float
-
-    @classmethod
-    def of(cls, outputs: np.ndarray, prompts: np.ndarray) -> "Drawn":
-        """As the library finds it; 0 where outputs and prompts have no space in common."""
-        x, t = (rows - rows.mean(axis=0) for rows in map(np.float64, (outputs, prompts)))
-        slope = max(0.0, np.sum(x * t) / np.sum(t**2)) if x.shape == t.shape else 0.0
-        return cls(x, t, slope)
-
-    def apart(self, near: Near, slope: float = 0.0) -> np.ndarray:
-        """The squared distances of outputs to near prompts, moved along with them `[m]`."""
-        moved = self.outputs - slope * self.prompts if slope else self.outputs
-        return np.sum((moved[near.one] - moved[near.other]) ** 2, axis=1)
-
-
 def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> xr.Dataset:
     """What the library decides by, of each draw `[draws, P]`, for other constants and lines.
 
@@ -125,47 +105,46 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
     points = jnp.asarray(outputs.prompts)
     apart, others = distances.nearest(points, np.full(n, -1), min(max(NEIGHBOURS), n - 1))
     near_by = [
-        (a, b, asked_once.near_pairs(apart[:, :count], others[:, :count], shares, narrow))
-        for (a, count), (b, narrow) in itertools.product(enumerate(NEIGHBOURS), enumerate(NARROW))
+        asked_once.near_pairs(apart[:, :count], others[:, :count], shares, narrow)
+        for count, narrow in itertools.product(NEIGHBOURS, NARROW)
     ]
-    axes = {"neighbours": NEIGHBOURS, "narrow": NARROW, "line": LINES}
-    sizes = {name: len(of) for name, of in axes.items()}
-    sizes |= {"scale": len(bandwidths), "tried": len(drawn)}
-    dims = {**dict.fromkeys(("zero", "zero_error"), tuple(sizes)), "far": ("scale", "tried")}
-    dims |= dict.fromkeys(("near", "near_low", "at_least"), tuple(k for k in sizes if k != "line"))
-    found = {k: np.zeros([sizes[dim] for dim in of], np.float32) for k, of in dims.items()}
-    for d, rows in enumerate(drawn):
-        draw = Drawn.of(outputs.outputs[rows], outputs.prompts)
-        squares = squared_distances(draw.outputs)
-        everything = []  # The mean similarity of all pairs.
+    far, limits, zeros = [], [], []
+    for rows in drawn:
+        both = outputs.outputs[rows], outputs.prompts
+        x, t = (of - of.mean(axis=0) for of in map(np.float64, both))
+        # As the library finds it: 0 where outputs and prompts have no space in common.
+        slope = max(0.0, np.sum(x * t) / np.sum(t**2)) if x.shape == t.shape else 0.0
+        places = x, x - slope * t if slope else x  # The second move along with their prompts.
+        squares, pairs, everything = squared_distances(x), n * (n - 1), []
         for width in bandwidths:
-            sums, pairs = np.sum(np.exp(-squares / width**2), axis=1) - 1, n * (n - 1)
+            sums = np.sum(np.exp(-squares / width**2), axis=1) - 1
             value = float(sums.sum()) / pairs
             everything.append(Mean(value, 2 * (sums - value * (n - 1)) / pairs))
-        found["far"][:, d] = [mean.value for mean in everything]
-        level = _LEVEL / (2 + (draw.slope > 0))
-        for a, b, near in near_by:
-            moved_apart = [draw.apart(near, slope) for slope in (0.0, draw.slope)]
+        far.append([mean.value for mean in everything])
+        level = _LEVEL / (2 + (slope > 0))
+        for near in near_by:
             squared = near._replace(distances=near.distances**2)
-            for s, width in enumerate(bandwidths):
-                similar, moved = (np.exp(-of / width**2) for of in moved_apart)
-                means = [
-                    everything[s],
-                    *(asked_once.near_mean(near, of) for of in (similar, moved)),
-                ]
-                low = [
-                    asked_once.lower_limit(mean, of, level)
-                    for mean, of in zip(means, (shares, near.shares, near.shares), strict=True)
-                ]
-                limits = {"near": means[1].value, "near_low": low[1], "at_least": max(low)}
-                for name, value in limits.items():
-                    found[name][a, b, s, d] = value
-                for c, line in enumerate(((near, similar), (squared, similar), (near, moved))):
-                    zero = asked_once.at_zero(*line)
-                    found["zero"][a, b, c, s, d] = zero.value
-                    found["zero_error"][a, b, c, s, d] = zero.error
-    variables = {name: (dims[name], values) for name, values in found.items()}
-    return xr.Dataset(variables, {name: list(of) for name, of in axes.items()})
+            apart_by = [np.sum((of[near.one] - of[near.other]) ** 2, axis=1) for of in places]
+            for whole, width in zip(everything, bandwidths, strict=True):
+                similar, moved = (np.exp(-of / width**2) for of in apart_by)
+                mean, other = (asked_once.near_mean(near, of) for of in (similar, moved))
+                of_means = (whole, shares), (mean, near.shares), (other, near.shares)
+                low = [asked_once.lower_limit(*of, level) for of in of_means]
+                limits.append([mean.value, low[1], max(low)])
+                lines = (near, similar), (squared, similar), (near, moved)
+                of_lines = [asked_once.at_zero(*line) for line in lines]
+                zeros.append([[zero.value, zero.error] for zero in of_lines])
+    dims = ("tried", "neighbours", "narrow", "scale")
+    sizes = len(drawn), len(NEIGHBOURS), len(NARROW), len(bandwidths)
+    near, zero = np.reshape(limits, (*sizes, 3)), np.reshape(zeros, (*sizes, len(LINES), 2))
+    variables: dict[str, Any] = {"far": (("tried", "scale"), far)}
+    for place, name in enumerate(("near", "near_low", "at_least")):
+        variables[name] = dims, near[..., place]
+    for place, name in enumerate(("zero", "zero_error")):
+        variables[name] = (*dims, "line"), zero[..., place]
+    axes = {"neighbours": list(NEIGHBOURS), "narrow": list(NARROW), "line": list(LINES)}
+    found = xr.Dataset(variables, axes).astype(np.float32)
+    return found.transpose("neighbours", "narrow", "line", "scale", "tried")
 
 
 def decided(

@@ -37,7 +37,7 @@ def smooth(count=100, each=3, columns=2, groups=None):
 
 @pytest.mark.slow
 def test_tables_have_a_row_for_each_set_family_and_choice(run):
-    tables = [getattr(reports, name)(run) for name in ("by_set", "by_family", "by_constants")]
+    tables = reports.by_family(run, "set"), reports.by_family(run), reports.by_constants(run)
     assert [len(table) for table in tables] == [1 + 5 * 3, 1 + 3 * 3, 1 + 2 + 12]
     assert all(len({len(row) for row in table}) == 1 for table in tables)
     assert reports.judged(run.found).held.mean() > 0.9
