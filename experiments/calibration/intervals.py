@@ -10,11 +10,11 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
 
-import condvendi_jax as cv
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
-from experiments.calibration.simulations import EXACT, SCORES
+from experiments.calibration import simulations
+from experiments.calibration.simulations import SCORES
 from experiments.lab import dots, figures, style, tables
 
 ZIPF = "Zipf"
@@ -33,7 +33,6 @@ GOOD = ("whole prompts", "single outputs")  # What is good, or bad, in a share o
 _ANSWERS, _FEWER, _ZIPF = 50, 30, 20  # Of most models, of less diverse ones, and unequal ones.
 _RATIO = 1.22  # Of the scores of two models of unequal answers.
 _LEVEL = 0.05
-_ROUNDING = 1e-6
 # In the heads of tables.
 _SHORT = ((OWN, "own"), (UNLIKE, "unlike"), (GOOD[0], "prompts"), (GOOD[1], "outputs"))
 
@@ -241,15 +240,9 @@ def error_of(values: np.ndarray, test: str = TESTS[0]) -> Error:
 
 def scores_held(rng: np.random.Generator, size: tuple[int, int, int], law: Any) -> np.ndarray:
     """How often 95% intervals hold each score of all prompts, `[3]`."""
-    (within, between), held = similarities(law), []
     prompts = np.repeat(np.arange(size[1]), size[2])
-    for answers in drawn(rng, size, law=law)[0]:
-        outputs = answers.reshape(-1, 1).astype(np.float32)
-        found = cv.evaluate(outputs, prompts, orders=[2], **EXACT).order(2).population
-        all_outputs = found.of_prompts * within + (1 - found.of_prompts) * between
-        truth = np.array([1 / all_outputs, 1 / within, within / all_outputs])
-        low, high = np.transpose(found.intervals)
-        held.append((low <= truth * (1 + _ROUNDING)) & (truth <= high * (1 + _ROUNDING)))
+    samples = np.float32(drawn(rng, size, law=law)[0]).reshape(size[0], -1, 1)
+    held = [simulations.holds((outputs, prompts), *similarities(law)) for outputs in samples]
     return np.mean(held, axis=0)
 
 

@@ -30,6 +30,7 @@ KINDS = ("mild", "heavy", "bimodal")
 EACH = 8  # Answers to a prompt, where rows depend on each other.
 EXACT: dict[str, Any] = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
 LEVEL = 0.05
+_ROUNDING = 1e-6
 
 
 @functools.cache
@@ -42,10 +43,8 @@ def answers_of(kind: str) -> np.ndarray:
     rng, shares = np.random.default_rng(7), np.zeros((400, 40))
     if kind == "heavy":
         agreeing = np.exp(np.log(0.05) + stats.norm.ppf((np.arange(400) + 0.5) / 400))
-        most = np.sqrt(np.minimum(agreeing, 0.95))
-        shares += ((1 - most) / 39)[:, None]
-        shares[np.arange(400), rng.integers(40, size=400)] = most
-        return shares
+        most = np.sqrt(np.minimum(agreeing, 0.95))[:, None]
+        return np.where(np.arange(40) == rng.integers(40, size=(400, 1)), most, (1 - most) / 39)
     for prompt, row in enumerate(shares):
         count = 6 if kind == "mild" else 1 if prompt < 40 else 20
         row[rng.choice(40, count, replace=False)] = rng.dirichlet(np.ones(count))
@@ -63,6 +62,18 @@ def draw_answers(rng: Any, kind: str, prompts: np.ndarray, counts: Any) -> tuple
     prompt, answer = np.nonzero(copies)
     rows = np.repeat(np.stack([answer, prompt], axis=1), copies[prompt, answer], axis=0)
     return np.float32(rows[:, :1]), np.float32(rows[:, 1:])
+
+
+def holds(sample: Sequence[np.ndarray], within: float, between: float) -> np.ndarray:
+    """Whether 95% intervals of order 2 hold each score of all prompts, `[3]`.
+
+    `within` and `between`: how often two answers to a prompt, or to two prompts, are the same.
+    """
+    found = cv.evaluate(*sample, orders=[2], **EXACT).order(2).population
+    similar = found.of_prompts * within + (1 - found.of_prompts) * between
+    truth, (low, high) = [1 / similar, 1 / within, within / similar], np.transpose(found.intervals)
+    low, high = low / (1 + _ROUNDING), high * (1 + _ROUNDING)
+    return (low <= truth) & (truth <= high)
 
 
 # Intervals of scores
@@ -148,10 +159,7 @@ def cover_prompts(
     for _ in range(draws):
         counts = numbers(rng, prompts, answers, unequal)
         sample = draw_answers(rng, kind, rng.integers(400, size=prompts), counts)
-        found = cv.evaluate(*sample, orders=[2], **EXACT).order(2).population
-        similar = found.of_prompts * within + (1 - found.of_prompts) * between
-        (low, high), truth = np.transpose(found.intervals), [similar, within, similar / within]
-        held.append((low <= 1 / np.array(truth)) & (1 / np.array(truth) <= high))
+        held.append(holds(sample, within, between))
     return dict(zip(SCORES, np.mean(held, axis=0).tolist(), strict=True))
 
 
@@ -190,27 +198,27 @@ def population(kind: str, overlapping: bool) -> tuple[np.ndarray, np.ndarray]:
     Of 'wide' prompts, a tenth has 40 equally likely answers, and the others 4; of 'halves', half
     nearly always have the same answer, and the others 40.
     """
-    rng, square = np.random.default_rng(3), np.eye(40)
-    equal = np.full((400, 40), 1 / 40)
-    if not overlapping:
-        shares = answers_of(kind if kind in KINDS else "mild")
-        equal = np.tile(np.arange(40) < 4, (400, 1)) / 4
-        same = shares[5]
-    else:
+    rng, square, equal = np.random.default_rng(3), np.eye(40), np.full((400, 40), 1 / 40)
+    prompt, few = np.arange(400)[:, None], (np.arange(40) < 4) / 4
+    if overlapping:
         points = rng.normal(size=(40, 3))
         square = np.exp(-np.sum((points[:, None] - points) ** 2, axis=2) / 0.6**2)
-        if kind == "bimodal":  # 85% prefer one answer.
-            shares = np.where(np.arange(400)[:, None] < 340, 0.1, 1) * equal
-            shares[np.arange(340), rng.integers(40, size=340)] += 0.9
-            return shares, square
+    if kind == "equal":
+        return equal if overlapping else np.tile(few, (400, 1)), square
+    if kind == "wide":
+        return np.where(prompt % 10, few, equal), square
+    if kind == "halves":
+        return np.where(prompt % 2, [0.97, *[0.03 / 39] * 39], equal), square
+    if not overlapping:
+        shares = answers_of(kind if kind in KINDS else "mild")
+    elif kind == "bimodal":  # 85% prefer one answer.
+        shares = np.where(prompt < 340, 0.1, 1) * equal
+        shares[np.arange(340), rng.integers(40, size=340)] += 0.9
+    else:
         sizes = np.exp(rng.normal(np.log(0.15), 1, 400)) if kind == "heavy" else np.full(400, 0.3)
         shares = np.stack([rng.dirichlet(np.full(40, size)) for size in sizes])
-        same = shares[0]
-    if kind in ("wide", "halves"):
-        few = np.arange(40) < (4 if kind == "wide" else 1)
-        few = few / 4 if kind == "wide" else np.where(few, 0.97, 0.03 / 39)
-        shares = np.where(np.arange(400)[:, None] % (10 if kind == "wide" else 2), few, 1 / 40)
-    shares = {"identical": np.tile(same, (400, 1)), "equal": equal}.get(kind, shares)
+    if kind == "identical":
+        shares = np.tile(shares[0 if overlapping else 5], (400, 1))
     return shares, square
 
 
@@ -335,20 +343,15 @@ def false_statements(drawn: Profiles, same: str) -> dict[str, float]:
     """
     shares = {}
     for score in SCORES:
-        wrong = np.zeros(len(drawn), bool)
-        for one, two in itertools.combinations(drawn[0].models, 2):
+        wrong, values = False, np.log([getattr(of.values, score) for of in drawn])
+        for (k, one), (m, two) in itertools.combinations(enumerate(drawn[0].models), 2):
             signs = np.array([of.pair(one, two, score).signs for of in drawn])
-            if one in same and two in same:
-                false = signs != 0
-            else:
-                k, m = (drawn[0].models.index(model) for model in (one, two))
-                values = np.log([getattr(of.values, score) for of in drawn])
-                differences = values[:, k] - values[:, m]
-                test: Any = stats.ttest_1samp(differences, 0)
-                clear = np.abs(test.statistic) > 4
-                false = signs * np.where(clear, np.sign(differences.mean(axis=0)), 0) < 0
-            wrong |= false.any(axis=1)
-        shares[score] = float(wrong.mean())
+            differences = values[:, k] - values[:, m]
+            mean, error = differences.mean(axis=0), stats.sem(differences)
+            other = signs * np.where(np.abs(mean) > 4 * error, np.sign(mean), 0) < 0
+            false = signs != 0 if one in same and two in same else other
+            wrong = wrong | false.any(axis=1)
+        shares[score] = float(np.mean(wrong))
     return shares
 
 
