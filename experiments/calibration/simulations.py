@@ -64,6 +64,13 @@ def draw_answers(rng: Any, kind: str, prompts: np.ndarray, counts: Any) -> tuple
     return np.float32(rows[:, :1]), np.float32(rows[:, 1:])
 
 
+def parts_of(copies: np.ndarray, square: np.ndarray) -> components.Components:
+    """Of prompts, by how often each answer was given `[P, 40]` and their squared kernel."""
+    prompt, answer = np.nonzero(copies)
+    sums, squares = ((copies @ of)[prompt, answer] - 1 for of in (square, square**2))
+    return components.of_sums(sums, squares, copies[prompt, answer], prompt, len(copies))
+
+
 def holds(sample: Sequence[np.ndarray], within: float, between: float) -> np.ndarray:
     """Whether 95% intervals of order 2 hold each score of all prompts, `[3]`.
 
@@ -236,9 +243,7 @@ def cover_ends(
         counts_of, shares = rng.permutation(counts), of_all[rng.integers(400, size=len(counts))]
         copies = rng.multinomial(counts_of, shares)
         truth = np.einsum("pa,ab,pb->p", shares, square, shares)  # Similarities.
-        prompt, answer = np.nonzero(copies)
-        sums, squares = ((copies @ of)[prompt, answer] - 1 for of in (square, square**2))
-        parts = components.of_sums(sums, squares, copies[prompt, answer], prompt, len(counts))
+        parts = parts_of(copies, square)
         found = shrinkage.shrink(parts)
         if isinstance(found, str):
             continue
@@ -436,21 +441,6 @@ def similarities(counts: np.ndarray) -> np.ndarray:
     return np.sum(counts * (counts - 1), axis=-1) / (k * (k - 1))
 
 
-def fixed_error(counts: np.ndarray) -> np.ndarray:
-    """The error of their mean over other answers, `[...]`, as `Components.error`.
-
-    The square of a similarity, less pairs of pairs of four different answers, is unbiased for its
-    variance, which is at least that of answers of which none is more common.
-    """
-    k, n = counts[0, 0].sum(), counts.astype(np.float64)
-    pairs, similar = np.sum(n * (n - 1), axis=-1), similarities(counts)
-    apart = pairs**2 - 4 * np.sum(n * (n - 1) * (n - 2), axis=-1) - 2 * pairs
-    apart /= k * (k - 1) * (k - 2) * (k - 3)
-    least = 2 / (k * (k - 1)) * np.sum(similar - apart, axis=-1)
-    variance = np.maximum(np.sum(similar**2 - apart, axis=-1), least)
-    return np.sqrt(np.maximum(variance, 0)) / counts.shape[-2]
-
-
 def collapsed(shares: np.ndarray, times: float) -> np.ndarray:
     """Answers `[runs, P, answers]` that move to the favourite of each prompt.
 
@@ -482,7 +472,8 @@ def first_alarms(
         before = answers_of(kind)[drawn]
         after = collapsed(before, FALL)
         counts = rng.multinomial(baseline, before)
-        start, error = similarities(counts), fixed_error(counts)
+        start, shares = similarities(counts), np.full(prompts, 1 / prompts)
+        error = np.array([parts_of(of_run, np.eye(40)).error(shares) for of_run in counts])
         bound = upper_end(start.mean(axis=-1), prompts * (baseline // 2), LEVEL / 2)
         process, last = EProcess(start, error, bound), start
         alarms = np.zeros((3, len(before)), int)
@@ -507,17 +498,12 @@ def false_alarms(kind: str, prompts: int, k: int, draws: int = 1000) -> dict[str
 
 
 def delays(kind: str, size: tuple[int, int], change: int, draws: int = 1000) -> dict[str, Any]:
-    """`waiting` of the monitor at 50 prompts."""
-    alarms = first_alarms(kind, 50, *size, change + 59, draws, change)
-    return waiting(alarms["monitor"], change)
-
-
-def waiting(alarms: np.ndarray, change: int) -> dict[str, Any]:
-    """How many looks the change takes to be seen, and the share of runs in which it is.
+    """How many looks a change takes to be seen at 50 prompts, and the share of runs in which it is.
 
     Quantiles are of the runs without an alarm before the change; None where most or a tenth of them
     have none.
     """
+    alarms = first_alarms(kind, 50, *size, change + 59, draws, change)["monitor"]
     there = alarms[(alarms == 0) | (alarms >= change)]
     waited = np.where(there == 0, np.inf, there - change + 1.0)
     ends = np.quantile(waited, [0.5, 0.9], method="higher").tolist()
