@@ -1,9 +1,8 @@
 """What one output to each prompt says of the outputs to one prompt, where all outputs are known."""
 
 import itertools
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,25 +10,14 @@ import xarray as xr
 
 import condvendi_jax as cv
 from condvendi_jax.inference import asked_once
-from condvendi_jax.statistics import asked_once as library
 from experiments import lab
 from experiments.calibration import asked_once_methods as methods
-from experiments.calibration.asked_once_methods import Outputs
+from experiments.calibration.asked_once_methods import GRID, OWN, Outputs
 from experiments.lab import dots, figures, style, tables
 
 SCALES = (0.5, 1.0, 2.0)  # Of the default rule's bandwidth of single outputs.
 STATES = ("known", "at most", "cannot be told")
 BREAKING = "emoji"  # The family that breaks the premise.
-_CONSTANTS: Mapping[str, tuple[Any, Sequence[Any]]] = {
-    "neighbours": (library.NEIGHBOURS, methods.NEIGHBOURS),
-    "narrow": (library.NARROW, methods.NARROW),
-    "line": (methods.DISTANCE, methods.LINES),
-    "errors": (library.ERRORS, (1.0, 2.0, 3.0)),
-    "widest": (library.WIDEST, (1.5, 2.0, 3.0)),
-    "seen": (0.0, (0.0, 0.25, 0.4)),
-}
-OWN = {name: own for name, (own, _) in _CONSTANTS.items()}  # The library's.
-GRID = {name: values for name, (_, values) in _CONSTANTS.items()}  # Those that are tried.
 _HALVES = ("chosen on", "judged on")
 # What constants must reach on the half that they are chosen on; the last in the worst set, and at
 # each bandwidth.
@@ -184,9 +172,10 @@ class AskedOnce(lab.Study):
     def facts(cls, runs):
         (run,) = runs
         found = judged(run.found)
-        fine, both = sets_where(found), halves(run.found)
+        fine = sets_where(found)
+        both = [reached(half) for half in halves(run.found)]
         choices = OWN, best_choice(both[0]), {**OWN, "line": methods.SQUARED}
-        shares = ([reached(half, choice) for half in both] for choice in choices)
+        shares = ([half.sel(choice) for half in both] for choice in choices)
         return {
             "by_family": by_family(run),
             "by_method": by_method(run),
@@ -304,46 +293,37 @@ def halves(found: xr.Dataset) -> list[xr.Dataset]:
     return [found.sel(set=[k for of in parts for k in of[half::2]]).load() for half in (0, 1)]
 
 
-class Reached(NamedTuple):
-    """What estimates by some constants reach; NaN without any."""
+def reached(found: xr.Dataset) -> xr.Dataset:
+    """What estimates reach in some sets, by the constants of GRID; NaN without any.
 
-    given: float  # The share of draws with an estimate.
-    holds: float = math.nan  # How often its interval does.
-    least: float = math.nan  # That of the worst set and bandwidth with one in half of the draws.
-    off: float = math.nan  # The median |log| of the estimate over the truth.
+    `given`: the share of draws with an estimate; `holds`: how often its interval does, `least` of
+    these in a set at a bandwidth where half of the draws have one, and `lowest` at a bandwidth;
+    `off`: the median |log| of the estimate over the truth.
+    """
+    of, draws = methods.decided(found), ("set", "scale", "tried")
+    right = (of.low <= found.truth * (1 + _ROUNDING)) & (found.truth <= of.high * (1 + _ROUNDING))
+    off = abs(np.log(np.sqrt((of.low * of.high).where(of.given)) / found.truth))
 
+    def holds(*over: str) -> xr.DataArray:
+        return (right & of.given).sum(over) / of.given.sum(over)
 
-def reached(found: xr.Dataset, choice: Mapping[str, Any]) -> Reached:
-    """What constants reach in some sets."""
-    low, high, given = methods.decided(found, choice)
-    if not given.any():
-        return Reached(0.0)
-    truth = np.broadcast_to(found.truth.values[..., None], given.shape)
-    inside = (low <= truth * (1 + _ROUNDING)) & (truth <= high * (1 + _ROUNDING)) & given
-    most = given.mean(axis=-1) >= 0.5
-    least = np.min(inside.sum(axis=-1)[most] / given.sum(axis=-1)[most], initial=1.0)
-    off = np.abs(np.log(np.sqrt(low[given] * high[given]) / truth[given]))
-    numbers = given.mean(), inside.sum() / given.sum(), least, np.median(off)
-    return Reached(*map(float, numbers))
+    least = holds("tried").where(of.given.mean("tried") >= 0.5).min(("set", "scale")).fillna(1.0)
+    numbers = {"given": of.given.mean(draws), "holds": holds(*draws), "off": off.median(draws)}
+    return xr.Dataset(numbers | {"least": least, "lowest": holds("set", "tried").min("scale")})
 
 
-def best_choice(half: xr.Dataset) -> dict[str, Any]:
+def best_choice(of: xr.Dataset) -> dict[str, Any]:
     """The constants with most estimates that reach what is wanted; else the library's."""
-    best, most = dict(OWN), -1.0
-    for values in itertools.product(*GRID.values()):
-        choice = dict(zip(GRID, values, strict=True))
-        found = reached(half, choice)
-        if not (found.holds >= _HELD and found.least >= _LEAST and found.off <= _OFF):
-            continue
-        at = [reached(half.isel(scale=[place]), choice) for place in range(half.sizes["scale"])]
-        if found.given > most and not any(of.holds < _LEAST for of in at):
-            best, most = choice, found.given
-    return best
+    good = (of.holds >= _HELD) & (of.least >= _LEAST) & (of.off <= _OFF) & (of.lowest >= _LEAST)
+    if not good.any():
+        return OWN
+    places = of.given.where(good).transpose(*GRID).argmax(...)
+    return {name: GRID[name][place.item()] for name, place in places.items()}
 
 
 def by_constants(run: lab.Run) -> list[list[str]]:
     """By half: the library's constants, those chosen, and others that differ in one."""
-    both = halves(run.found)
+    both = [reached(half) for half in halves(run.found)]
     choices = [("the library's", OWN), ("chosen", best_choice(both[0]))]
     for name, values in GRID.items():
         others = [value for value in values if value != OWN[name]]
@@ -352,10 +332,10 @@ def by_constants(run: lab.Run) -> list[list[str]]:
     for name, choice in choices:
         cells = [
             f"{100 * x.given:.1f}%/{100 * x.holds:.1f}% ({100 * x.least:.0f}%)/{x.off:.2f}"
-            for x in (reached(half, choice) for half in both)
+            for x in (half.sel(choice) for half in both)
         ]
         words = [v if isinstance(v, str) else f"{v:g}" for v in choice.values()]
-        rows.append([name, *words, *(cell.replace("nan% (nan%)/nan", "-") for cell in cells)])
+        rows.append([name, *words, *(cell.replace("nan% (100%)/nan", "-") for cell in cells)])
     return rows
 
 
@@ -363,9 +343,8 @@ def by_method(run: lab.Run) -> list[list[str]]:
     """By family, the median |log| of other estimates, with no interval asked; and their bias."""
     found = sets_where(judged(run.found)).sel(scale=1.0)
     own = found.sel({name: OWN[name] for name in ("neighbours", "narrow")})
-    low, high, _ = methods.decided(found, OWN)
-    middles = own.near.copy(data=np.sqrt(low * high))
-    ways = {"the library's middle": middles, "near prompts": own.near}
+    chosen = methods.decided(found).sel(OWN)
+    ways = {"the library's middle": np.sqrt(chosen.low * chosen.high), "near prompts": own.near}
     ways |= {f"line in the {line}": own.zero.sel(line=line) for line in methods.LINES}
     ways |= {name: found.read_out.sel({"method": name}) for name in methods.READ_OUTS}
     ways["papers' rule"] = 1 / found.papers

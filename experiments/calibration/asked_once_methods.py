@@ -30,6 +30,16 @@ FEWEST = 15  # Prompts with two outputs or more.
 NEIGHBOURS, NARROW = (5, 8, 15), (0.05, 0.1, 0.25)
 DISTANCE, SQUARED, SHIFTED = "distance", "squared distance", "distance, shifted"
 LINES = (DISTANCE, SQUARED, SHIFTED)
+_CONSTANTS: Mapping[str, tuple[Any, Any]] = {
+    "neighbours": (asked_once.NEIGHBOURS, NEIGHBOURS),
+    "narrow": (asked_once.NARROW, NARROW),
+    "line": (DISTANCE, LINES),
+    "errors": (asked_once.ERRORS, (1.0, 2.0, 3.0)),
+    "widest": (asked_once.WIDEST, (1.5, 2.0, 3.0)),
+    "seen": (0.0, (0.0, 0.25, 0.4)),
+}
+OWN = {name: own for name, (own, _) in _CONSTANTS.items()}  # The library's.
+GRID = {name: list(values) for name, (_, values) in _CONSTANTS.items()}  # Those that are tried.
 NEAREST, ISOTONIC, LEPSKI = "nearest prompt", "isotonic", "Lepski"
 READ_OUTS = (NEAREST, ISOTONIC, LEPSKI)
 _LEVEL = 0.05
@@ -142,23 +152,22 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
         variables[name] = dims, near[..., place]
     for place, name in enumerate(("zero", "zero_error")):
         variables[name] = (*dims, "line"), zero[..., place]
-    axes = {"neighbours": list(NEIGHBOURS), "narrow": list(NARROW), "line": list(LINES)}
+    axes = {name: GRID[name] for name in ("neighbours", "narrow", "line")}
     found = xr.Dataset(variables, axes).astype(np.float32)
     return found.transpose("neighbours", "narrow", "line", "scale", "tried")
 
 
-def decided(
-    found: xr.Dataset, choice: Mapping[str, Any]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """By constants, as `asked_once.known`: the ends of the similarity's interval, and if given."""
-    of = found.sel({name: choice[name] for name in ("neighbours", "narrow", "line")})
-    names = ("at_least", "zero", "zero_error", "near", "near_low", "far")
-    low, zero, error, near, near_low, far = (of[name].values for name in names)
-    high = np.minimum(1, zero + choice["errors"] * error)
-    given = (high > low) & (high <= choice["widest"] * low) & (near_low > far)
+def decided(found: xr.Dataset) -> xr.Dataset:
+    """By constants, as `asked_once.known`: `low` and `high` of the similarity, and if `given`."""
+    errors, widest, seen = (
+        xr.DataArray(np.float32(GRID[name]), {name: GRID[name]}, (name,))
+        for name in ("errors", "widest", "seen")
+    )
+    low, high = found.at_least, np.minimum(1, found.zero + errors * found.zero_error)
+    given = (high > low) & (high <= widest * low) & (found.near_low > found.far)
     with np.errstate(invalid="ignore", divide="ignore"):
-        rise, whole = np.log(near / far), np.log(high / far)
-    return low, high, given & (rise >= choice["seen"] * whole)
+        rise, whole = np.log(found.near / found.far), np.log(high / found.far)
+    return xr.Dataset({"low": low, "high": high, "given": given & (rise >= seen * whole)})
 
 
 def read_outs(outputs: Outputs, drawn: np.ndarray, bandwidth: float) -> list[list[float]]:

@@ -16,6 +16,7 @@ from scipy import linalg, stats
 
 import condvendi_jax as cv
 from experiments import data, lab
+from experiments.calibration.judgements import with_ends
 from experiments.data import PairedEmbeddings, sets
 from experiments.lab import figures, style, tables
 
@@ -197,19 +198,14 @@ class CaptionsJudged(lab.Study):
                 style.known(panel, 1 / 3, "chance")
 
         def draw(part, **options):
-            value = part.value
-            ends = {
-                "value": value.sel(end="value", drop=True),
-                "ends": value.sel(end=["low", "high"]),
-            }
             return figures.facets(
-                xr.Dataset(ends), column="measure", error="ends", sharey=False, **options,
+                with_ends(part), column="measure", error="ends", sharey=False, **options,
                 title=lambda _, name: f"{name}: {_TITLES.get(name, 'share right')}",
                 y_label="agreement",
             )  # fmt: skip
 
         for name, part, across in zip(cls.drawings, (first, lowest), (3, 2), strict=False):
-            of = found[["value"]].sel(measure=part, score=shown)
+            of = found.value.sel(measure=part, score=shown)
             size = 3.4, 2.9
             drawn[name] = draw(of, x="score", kind="points", each=printed, across=across, size=size,
                                names=_SHOWN, x_label="")  # fmt: skip
@@ -220,7 +216,7 @@ class CaptionsJudged(lab.Study):
         whole = found.value.sel(score="MID", drop=True).expand_dims(share=[1.0])
         fewer = xr.concat([whole, found.fewer], "share").sortby("share").sel(measure=first)
         third, name = float(fewer.share.sel(share=1 / 3, method="nearest")), cls.drawings[2]
-        drawn[name] = draw(fewer.to_dataset(name="value"), x="share", log_x=True, size=(2.6, 2.5),
+        drawn[name] = draw(fewer, x="share", log_x=True, size=(2.6, 2.5),
                            x_label="share of the references")  # fmt: skip
         kept = (fewer.sel(share=third) / fewer.sel(share=1.0)).sel(end="value").to_series()
         words = " and ".join(f"{kept[m]:.0%} ({m})" for m in TAUS if m in kept)

@@ -96,18 +96,13 @@ class Human(lab.Study):
         return list(itertools.product(*self.tried.values()))
 
     @property
-    def order(self) -> float:
-        """The order that is shown where it is one."""
-        return 2.0 if 2 in self.orders else self.orders[0]
-
-    @property
     def plain(self) -> dict[str, int]:
         """The first encoder's score at each scale, by its name: the number of its configuration."""
-        name = {1.0: "Vendi", 2.0: "RKE"}.get(self.order, f"order {self.order:g}")
+        order = 2.0 if 2 in self.orders else self.orders[0]
+        name = {1.0: "Vendi", 2.0: "RKE"}.get(order, f"order {order:g}")
         words = "cosine" if self.bandwidths.kernel == "cosine" else "bandwidth x {:g}"
-        of = {scale: ("first", 0.0, scale, self.order) for scale in self.bandwidths.scales or ()}
-        number = self.configurations.index
-        return {f"{name}, {words.format(scale)}": number(of[scale]) for scale in of}
+        number, scales = self.configurations.index, self.bandwidths.scales or ()
+        return {f"{name}, {words.format(x)}": number(("first", 0.0, x, order)) for x in scales}
 
     def axes(self):
         return {"task": tuple(self.sets)}
@@ -252,8 +247,8 @@ def _choices(run: lab.Run) -> Table:
 def _agreement(run: lab.Run) -> Figure:
     """Correlations with people by task, of the chosen score and of a plain one."""
     found, tasks, plain = run.found, list(run.study.sets), list(run.study.plain)
-    value, ends = found.people.sel(end="value", drop=True), found.people.sel(end=["low", "high"])
-    best = value.where(found.judge.str.startswith(METRIC)).max("judge")
+    shown = judgements.with_ends(found.people)
+    best = shown.value.where(found.judge.str.startswith(METRIC)).max("judge")
 
     def published(panel: Axes, part: xr.Dataset) -> None:
         look: Any = {"linestyle": "", "marker": "|", "markersize": 12, "color": style.BLACK}
@@ -261,7 +256,6 @@ def _agreement(run: lab.Run) -> Figure:
 
     ahead = found.ahead.sel(judge=CHOSEN)
     more, less = int((ahead.sel(end="low") > 0).sum()), int((ahead.sel(end="high") < 0).sum())
-    shown = xr.Dataset({"value": value, "ends": ends})
     return dots.facets(
         shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
         hue="judge", column="panel", x_label="correlation with people", each=published,

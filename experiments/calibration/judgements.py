@@ -258,10 +258,13 @@ def tell_pools(
             drawn = pairs.outputs[chosen], pairs.prompts[chosen]
             logs[half, b, :, c] = _scores_of_pools(drawn, bandwidths.kernels, contexts=count)
     more, less = (xr.DataArray(of, axes, tuple(axes)) for of in logs)
-    right = []
-    for factor in DESIGNS.values():
-        other = less.reindex(contexts=factor * np.array(contexts)).values
-        gain = more - other
-        shares = gain.copy(data=(np.sign(gain.values) + 1) / 2)
-        right.append(shares.mean("draw", skipna=False))
-    return xr.concat(right, "design").assign_coords(design=list(DESIGNS))
+    others = (less.reindex(contexts=factor * np.array(contexts)) for factor in DESIGNS.values())
+    gain = xr.concat([more - other.values for other in others], "design")
+    right = gain.copy(data=(np.sign(gain.values) + 1) / 2).mean("draw", skipna=False)
+    return right.assign_coords(design=list(DESIGNS))
+
+
+def with_ends(value: xr.DataArray) -> xr.Dataset:
+    """Values and the `ends` of their intervals, of an axis `end`: value, low, high."""
+    parts = {"value": value.sel(end="value", drop=True), "ends": value.sel(end=["low", "high"])}
+    return xr.Dataset(parts)

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 import xarray as xr
 from rich.table import Table
 from scipy import stats
@@ -171,25 +170,20 @@ class Validity(lab.Study):
         (run,) = runs
         found = run.found
         parts = [task.rpartition(" ")[::2] for task in found.task.values.tolist()]
-        places = pd.MultiIndex.from_tuples(parts, names=("family", "kind"))
-        value = found.value.drop_vars("task").assign_coords(
-            xr.Coordinates.from_pandas_multiindex(places, "task")
-        )
-        families, kinds = (list(dict.fromkeys(of)) for of in zip(*parts, strict=True))
-        value = value.unstack("task").sel(family=families, kind=kinds)
-        shown = xr.Dataset(
-            {"value": value.sel(end="value", drop=True), "ends": value.sel(end=["low", "high"])}
-        )
+        places = dict(zip(("family", "kind"), map(list, zip(*parts, strict=True)), strict=True))
+        value = found.value.assign_coords({k: ("task", of) for k, of in places.items()})
+        value = value.set_index(task=list(places)).unstack("task")
+        value = value.sel({k: list(dict.fromkeys(of)) for k, of in places.items()})
         means = found["mean"].sel(end="value")
         best, *_ = found.judge.values.tolist()
         said = [name for name in (VENDI, COSINE, similarities.SELF_BLEU) if name in found.judge]
         others, first = (value.sel(judge=of, end="value") for of in (said, best))
-        behind = [of for of in families if (first < others).sel(family=of).all()]
+        behind = [of for of in value.family.values if (first < others).sel(family=of).all()]
         words = [f"{best} agrees most with people on average: {means[0]:.2f}"]
         words += [f"{name} {means.sel(judge=name):.2f}" for name in said]
         words[-1] += f", which all exceed it in {' and '.join(behind)}" if behind else ""
         figure = dots.facets(
-            shown, row="judge", hue="kind", column="family",
+            judgements.with_ends(value), row="judge", hue="kind", column="family",
             x_label="Spearman correlation", headline=", ".join(words),
         )  # fmt: skip
         scale = run.study.bandwidths.shown
