@@ -160,7 +160,7 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
 def decided(found: xr.Dataset) -> xr.Dataset:
     """By constants, as `asked_once.known`: `low` and `high` of the similarity, and if `given`."""
     errors, widest, seen = (
-        xr.DataArray(np.float32(GRID[name]), {name: GRID[name]}, (name,))
+        xr.DataArray(np.array(GRID[name], np.float32), {name: GRID[name]}, (name,))
         for name in ("errors", "widest", "seen")
     )
     low, high = found.at_least, np.minimum(1, found.zero + errors * found.zero_error)
