@@ -9,14 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from condvendi_jax.base import checks
 from experiments import lab
 from experiments.calibration import judgements
-from experiments.calibration.judgements import METRIC, SCORES, Responses
 from experiments.lab import agreement, dots, figures, style, tables
 
 _MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that are tried.
@@ -52,7 +49,7 @@ class Human(lab.Study):
     def prepare(self, load, seed):
         orders = tuple(sorted(map(checks.check_order, self.orders)))
         pairs = load()
-        responses = Responses.of(pairs)
+        responses = judgements.Responses.of(pairs)
         sets = dict(collections.Counter(responses.task.tolist()))
         for task in sets:
             contexts = len(np.unique(responses.context[responses.task == task]))
@@ -70,7 +67,7 @@ class Human(lab.Study):
             less=judgements.shares_of(pairs),
             sets=sets,
             units=judgements.units_of(pairs, bandwidths, seed),
-            metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
+            metrics=tuple(role for role in responses.labels if role.startswith(judgements.METRIC)),
         )
         # Every set's score in every configuration, which all cells share.
         study: Any = setup.study
@@ -177,11 +174,44 @@ class Human(lab.Study):
 
     @classmethod
     def figures(cls, runs):
+        """Correlations of the chosen score and of a plain one; how often scores tell pools."""
         (run,) = runs
-        captioned = functools.partial(figures.caption, runs=run, scale=run.study.bandwidths.shown)
+        found, tasks, plain = run.found, list(run.study.sets), list(run.study.plain)
+        shown = judgements.with_ends(found.people)
+        best = shown.value.where(found.judge.str.startswith(judgements.METRIC)).max("judge")
+
+        def published(panel, part):
+            look: Any = {"linestyle": "", "marker": "|", "markersize": 12, "color": style.BLACK}
+            panel.plot(best, -np.arange(len(tasks)), **look, label="best published metric")
+
+        ahead = found.ahead.sel(judge=CHOSEN)
+        more, less = (ahead.sel(end="low") > 0).sum(), (ahead.sel(end="high") < 0).sum()
+        first = dots.facets(
+            shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
+            hue="judge", column="panel", x_label="correlation with people", each=published,
+            headline="Chosen on other contexts, our score leads the best published metric in "
+            f"{more:d} of {len(tasks)} tasks, lags in {less:d}",
+        )  # fmt: skip
+        scale = run.study.bandwidths.shown
+        right = found.right.sel(scale=scale)
+
+        def chance(panel, part):
+            panel.axhline(0.5, color=style.GREY, linewidth=0.8)
+            panel.set_ylim(-0.05, 1.1)
+            style.log_counts(panel, run.study.contexts)
+
+        pools = figures.facets(
+            tables.t_intervals(right, "task"), x="contexts", hue="score", column="design",
+            error="error", each=chance, x_label="contexts in the more diverse pool",
+            y_label="share of pairs in the right order", size=(3.45, 2.6), sharey=True,
+        )  # fmt: skip
+        least = right.mean("task").min(("design", "contexts"))
+        (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
+        words = f"{name}, is right in {most:.0%} of pairs or more, every other score falls to"
+        style.headline(pools, f"{words} {second:.0%} or less")
         return {
-            "human": captioned(_agreement(run), bars="95%"),
-            "human_pools": captioned(_pools(run), bars="95%, over tasks"),
+            "human": figures.caption(first, run, scale=scale, bars="95%"),
+            "human_pools": figures.caption(pools, run, scale=scale, bars="95%, over tasks"),
         }
 
     @classmethod
@@ -212,7 +242,7 @@ class Human(lab.Study):
             "pools": table(
                 right, "pools", "bandwidths", columns="score", names={"pools": "contexts"}
             ),
-            "right": pools.value.sel(bandwidths=1, contexts=8, score=SCORES[4])[1],
+            "right": pools.value.sel(bandwidths=1, contexts=8, score=judgements.SCORES[4])[1],
             "leads": lambda end, judge: (ends.sel(judge=judge, end=end) > 0).sum(),
             "lags": lambda end, judge: (ends.sel(judge=judge, end=end) < 0).sum(),
             "configurations": len(run.study.configurations),
@@ -221,9 +251,9 @@ class Human(lab.Study):
 
 def _best_published(found: xr.Dataset, what: str = "people") -> tuple[float, str]:
     """The largest correlation (or accuracy) of a published metric in a task, and its name."""
-    values = found[what].sel(end="value").where(found.judge.str.startswith(METRIC))
+    values = found[what].sel(end="value").where(found.judge.str.startswith(judgements.METRIC))
     best = found.judge[values.fillna(-2).argmax("judge")].item()
-    return values.max().item(), best.removeprefix(METRIC)
+    return values.max().item(), best.removeprefix(judgements.METRIC)
 
 
 def _choices(run: lab.Run) -> Table:
@@ -242,43 +272,3 @@ def _choices(run: lab.Run) -> Table:
         last = found.people.sel(judge=HINDSIGHT, end="value").item()
         grid.add_row(task, str(count), *cells, f"{last:.2f}")
     return grid
-
-
-def _agreement(run: lab.Run) -> Figure:
-    """Correlations with people by task, of the chosen score and of a plain one."""
-    found, tasks, plain = run.found, list(run.study.sets), list(run.study.plain)
-    shown = judgements.with_ends(found.people)
-    best = shown.value.where(found.judge.str.startswith(METRIC)).max("judge")
-
-    def published(panel: Axes, part: xr.Dataset) -> None:
-        look: Any = {"linestyle": "", "marker": "|", "markersize": 12, "color": style.BLACK}
-        panel.plot(best, -np.arange(len(tasks)), **look, label="best published metric")
-
-    ahead = found.ahead.sel(judge=CHOSEN)
-    more, less = int((ahead.sel(end="low") > 0).sum()), int((ahead.sel(end="high") < 0).sum())
-    return dots.facets(
-        shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
-        hue="judge", column="panel", x_label="correlation with people", each=published,
-        headline="Chosen on other contexts, our score leads the best published metric in "
-        f"{more} of {len(tasks)} tasks, lags in {less}",
-    )  # fmt: skip
-
-
-def _pools(run: lab.Run) -> Figure:
-    """A panel a design, at the bandwidths that are shown: how often a score tells the pools."""
-    right = run.found.right.sel(scale=run.study.bandwidths.shown)
-
-    def chance(panel, part):
-        panel.axhline(0.5, color=style.GREY, linewidth=0.8)
-        panel.set_ylim(-0.05, 1.1)
-        style.log_counts(panel, run.study.contexts)
-
-    figure = figures.facets(
-        tables.t_intervals(right, "task"), x="contexts", hue="score", column="design",
-        error="error", each=chance, x_label="contexts in the more diverse pool",
-        y_label="share of pairs in the right order", size=(3.45, 2.6), sharey=True,
-    )  # fmt: skip
-    least = right.mean("task").min(("design", "contexts"))
-    (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
-    words = f"{name}, is right in {most:.0%} of pairs or more, every other score falls to"
-    return style.headline(figure, f"{words} {second:.0%} or less")

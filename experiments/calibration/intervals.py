@@ -66,7 +66,10 @@ class Intervals(lab.Study):
         context.say("models")
         false = [told(*_alike(rng, draw, law, *models)) for models in ALIKE]
         equal = [told(*_apart(draw, law, *models)) for models in APART]
-        found = [told(*_less_diverse(draw, law, count)) for count in PROMPTS]
+        found, other = [], {"flatter": _flatter()} if law == ZIPF else {"answers": _FEWER}
+        for count in PROMPTS:  # Both collapse on the same prompts and differ on the others.
+            first, prompts = draw(count)
+            found.append(told(first, draw(count, prompts=prompts, **other)[0], matched=True))
         context.say("scores")
         sizes = [(self.evaluations, count, answers) for count in PROMPTS]
         held = [scores_held(rng, size, law) for size in sizes]
@@ -190,13 +193,6 @@ def _apart(draw: Any, law: Any, kind: str, count: int) -> tuple[Any, ...]:
     ratio = similarities(law, _ZIPF)[0] * _ZIPF
     first, second = (draw(count, law=share, answers=_ZIPF)[0] for share in (law, 0.0))
     return first, second, matched, ratio
-
-
-def _less_diverse(draw: Any, law: Any, count: int) -> tuple[Any, ...]:
-    """Two models that collapse on the same prompts and differ on the others; they are matched."""
-    first, prompts = draw(count)
-    other = {"flatter": _flatter()} if law == ZIPF else {"answers": _FEWER}
-    return first, draw(count, prompts=prompts, **other)[0], True
 
 
 def told(one: np.ndarray, two: np.ndarray, matched: bool, margin: float = 0.0) -> list[float]:

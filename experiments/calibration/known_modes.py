@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from experiments import data
 from experiments.calibration.judgements import Responses
@@ -143,11 +144,8 @@ def _human(rng, most):
     """Sets of responses in three thirds of each task, by what people say of their diversity."""
     pairs = data.load("human")
     responses = Responses.of(pairs)
-    third = np.empty(len(responses.members), int)
-    for task in np.unique(responses.task):
-        sets = np.flatnonzero(responses.task == task)
-        ranks = np.argsort(np.argsort(responses.labels["people"][sets], kind="stable"))
-        third[sets] = 3 * ranks // len(sets)
+    of_task = pd.Series(responses.labels["people"]).groupby(responses.task)
+    third = 3 * (of_task.rank(method="first").astype(int) - 1) // of_task.transform("size")
     contexts = rng.permutation(responses.context.max() + 1)
     found = []
     for part in range(2):

@@ -116,12 +116,12 @@ class Validity(lab.Study):
         width = self.bandwidths.output_bandwidth
         kernel = cv.Gaussian(width) if width else cv.Cosine()
         found = dict[str, np.ndarray]()
-        found[VENDI], found[RKE] = self._entropies(pairs.outputs, sets, kernel)
+        found[VENDI], found[RKE] = judgements.entropies(pairs.outputs, sets.members, kernel, (1, 2))
         if "second_outputs" in pairs.further:
-            second = pairs.further["second_outputs"]
             units = judgements.units_of(pairs, self.bandwidths, seed=0)
             kernel = cv.Gaussian(units["second"]) if width else cv.Cosine()
-            found[SECOND], _ = self._entropies(second, sets, kernel)
+            second = pairs.further["second_outputs"]
+            found[SECOND], _ = judgements.entropies(second, sets.members, kernel, (1, 2))
         found[COSINE] = of_sets(mean_distance, pairs.outputs, sets)
         if width:
             found[CLUSTERS] = of_sets(lambda rows: clusters(rows, width), pairs.outputs, sets)
@@ -147,7 +147,8 @@ class Validity(lab.Study):
         with contextlib.suppress(ModuleNotFoundError):
             encoder, some = load_minilm(), sets.some(np.arange(min(_TIMED, len(sets.members))))
             embedding = timed(lambda: encoder.encode([text for of in texts for text in of]))
-            spectra = timed(lambda: self._entropies(pairs.outputs, some, cv.Cosine()))
+            given = pairs.outputs, some.members, cv.Cosine(), (1, 2)
+            spectra = timed(lambda: judgements.entropies(*given))
             pdist = timed(lambda: of_sets(mean_distance, pairs.outputs, some))
             vendi = VENDI, RKE, _SIMILAR.format("cosine similarity")
             costs |= dict.fromkeys(vendi, embedding + spectra)
@@ -156,10 +157,6 @@ class Validity(lab.Study):
                 lambda: [similarities.matched_tokens(of, encoder) for of in texts]
             )
         return costs
-
-    @staticmethod
-    def _entropies(rows: np.ndarray, sets: Responses, kernel: cv.Kernel) -> np.ndarray:
-        return judgements.entropies(rows, sets.members, kernel, (1.0, 2.0))
 
     def tables(self, run):
         """The scores, the best first, with differences and costs."""
