@@ -92,23 +92,20 @@ class AskedOnce(lab.Study):
         context.say("papers' rule")
         papers = papers_scores(outputs, drawn[: self.scored], widths)
         context.say("one output")
-        told = np.array([[said(outputs, rows, width) for rows in drawn] for width in widths])
-        names = ("told", "value", "low", "high", "at_most", "total")
-        variables: dict[str, Any] = {
-            name: (("scale", "draw"), np.float32(told[..., place]))
-            for place, name in enumerate(names)
-        }
-        variables["truth"] = "scale", outputs.similarity(widths)
-        variables["papers"] = ("scale", "scored"), papers
-        variables["bandwidth"] = usual
+        told = [[said(outputs, rows, width) for rows in drawn] for width in widths]
+        names = {"number": ["told", "value", "low", "high", "at_most", "total"]}
+        numbers = xr.DataArray(told, names, ("scale", "draw", "number")).astype(np.float32)
+        found = numbers.to_dataset("number")
+        found["truth"] = "scale", outputs.similarity(widths)
+        found["papers"] = ("scale", "scored"), papers
+        found["bandwidth"] = usual
         if not set.startswith(BREAKING):
             context.say("other constants")
             some = drawn[: self.tried]
-            read = np.asarray(methods.read_outs(outputs, some, usual), np.float32)
-            found: Any = methods.tried(outputs, some, widths).variables
-            variables |= found
-            variables["read_out"] = ("tried", "method"), read
-        return xr.Dataset(variables, {"scale": list(SCALES), "method": list(methods.READ_OUTS)})
+            read = np.array(methods.read_outs(outputs, some, usual), np.float32)
+            found = found.merge(methods.tried(outputs, some, widths))
+            found["read_out"] = ("tried", "method"), read
+        return found.assign_coords(scale=list(SCALES), method=list(methods.READ_OUTS))
 
     def costs(self, *, set):
         return [1, 1, 3 * self.draws, 5 * self.tried]
@@ -214,9 +211,8 @@ def papers_scores(
 
 def _line(panel: Any, one: xr.Dataset, height: int) -> None:
     """The truth of a set, the bound, the interval where most draws give one, the papers' rule."""
-    known = one.told == 0
-    ends = [one[name].where(known).median().item() for name in ("low", "high")]
-    if known.mean() <= 0.5:
+    ends = [one[name].where(one.known).median().item() for name in ("low", "high")]
+    if one.known.mean() <= 0.5:
         ends = [np.nan] * 2
     places = ends, one.at_most.median(), one.papers.median(), one.true
     for place, look in zip(places, _LOOKS.values(), strict=True):
@@ -236,17 +232,16 @@ def sets_where(found: xr.Dataset, keeps: bool = True) -> xr.Dataset:
 def judged(found: xr.Dataset) -> xr.Dataset:
     """What is said of each draw beside the truth.
 
-    `held`: whether the bound is right; `inside`, whether the interval is, and `off`, |log| of the
-    estimate over the truth, NaN without one; `over` and `ratio`: the bound and the papers' rule
-    over the truth; `said_0` and so on: whether that state is said. Sets have their `family`.
+    `known`: whether an estimate is given; `inside`, whether its interval is right, and `off`, |log|
+    of it over the truth, NaN without one; `held`: whether the bound is right; `over` and `ratio`:
+    the bound and the papers' rule over the truth. Sets have their `family`.
     """
     true, known = 1 / found.truth, found.told == 0
     inside = (found.low <= true * (1 + _ROUNDING)) & (true <= found.high * (1 + _ROUNDING))
-    said = {f"said_{place}": found.told == place for place in range(len(STATES))}
     families = "set", [family_of(name) for name in found.set.values.tolist()]
     return found.assign_coords(family=families).assign(
-        **said,
         true=true,
+        known=known,
         held=found.at_most * (1 + _ROUNDING) >= true,
         inside=inside.where(known),
         off=abs(np.log(found.value / true)).where(known),
@@ -260,9 +255,9 @@ def percent(of: xr.DataArray) -> str:
     return "-" if of.isnull().all() else f"{100 * of.mean().item():.0f}"
 
 
-def middle(of: xr.DataArray, digits: int = 3) -> str:
-    """The median, by significant digits; '-' without any."""
-    return "-" if of.isnull().all() else f"{float(f'{of.median().item():.{digits}g}'):,.9g}"
+def middle(of: xr.DataArray) -> str:
+    """The median by three digits; '-' without any."""
+    return "-" if of.isnull().all() else f"{float(f'{of.median().item():.3g}'):,.9g}"
 
 
 def by_family(run: lab.Run, role: str = "family") -> list[list[str]]:
@@ -275,7 +270,7 @@ def by_family(run: lab.Run, role: str = "family") -> list[list[str]]:
     rows = [["family", "sets", "scale", "truth", *_HEADS, "bound/truth", "papers/truth"]]
     for (family, part), scale in itertools.product(parts.items(), SCALES):
         of = part.sel(scale=scale)
-        told = "/".join(percent(of[f"said_{place}"]) for place in range(len(STATES)))
+        told = "/".join(percent(of.told == place) for place in range(len(STATES)))
         off = f"{of.off.median().item():.2f}".replace("nan", "-")
         held = f"{percent(of.held)} ({100 * of.held.mean('draw').min().item():.0f})"
         ends = (f"{end(of.true.values):.3g}" for end in (np.min, np.max))
