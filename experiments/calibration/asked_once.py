@@ -119,16 +119,20 @@ class AskedOnce(lab.Study):
     def figures(cls, runs):
         run, found = runs[-1], judged(runs[-1].found).sel(scale=1.0)
         figure, panels = style.panels(4, size=(4.1, 4.0), sharex=True)
+        told = found.known & (found.known.mean("draw") > 0.5)  # In most draws.
+        ends = found[["low", "high"]].where(told).median("draw").to_dataarray()
+        marks = ends, found.at_most.median("draw"), found.papers.median("scored"), found.true
         for panel, families in zip(panels, _PANELS, strict=True):
             labels: list[str] = []
             for family in families:
                 look: Any = {"fontsize": 7.5, "weight": "bold", "va": "center"}
                 panel.text(1.02, -len(labels), family.replace("_", " "), **look)
-                labels.append("")
-                of_family = found.isel(set=found.family == family)
-                for name in of_family.sortby("true").set.values.tolist():
-                    _line(panel, found.sel(set=name), -len(labels))
-                    labels.append(name.partition(": ")[2] or "all names")
+                names = found.isel(set=found.family == family).sortby("true").set.values.tolist()
+                for mark, look in zip(marks, _LOOKS.values(), strict=True):
+                    places = np.atleast_2d(mark.sel(set=names))
+                    heights = -len(labels) - np.arange(1, len(names) + 1)
+                    panel.plot(places, np.broadcast_to(heights, places.shape), **look)
+                labels += ["", *(name.partition(": ")[2] or "all names" for name in names)]
             panel.set_yticks(-np.arange(len(labels)), labels, fontsize=6.5)
             panel.set_ylim(-len(labels) + 0.2, 0.8)
             panel.tick_params(axis="y", length=0)
@@ -207,16 +211,6 @@ def papers_scores(
         rule = {"prompt_kernel": cv.Gaussian(width)}  # Of prompts, which are those of all draws.
         found.append(one.order(2).population.values.conditional)
     return np.reshape(found, (len(bandwidths), -1)).tolist()
-
-
-def _line(panel: Any, one: xr.Dataset, height: int) -> None:
-    """The truth of a set, the bound, the interval where most draws give one, the papers' rule."""
-    ends = [one[name].where(one.known).median().item() for name in ("low", "high")]
-    if one.known.mean() <= 0.5:
-        ends = [np.nan] * 2
-    places = ends, one.at_most.median(), one.papers.median(), one.true
-    for place, look in zip(places, _LOOKS.values(), strict=True):
-        panel.plot(np.atleast_1d(place), np.full(np.size(place), height), **look)
 
 
 def family_of(name: str) -> str:
