@@ -225,23 +225,19 @@ class Human(lab.Study):
             own = tables.interval(*found[what].sel(task=task, judge=CHOSEN).values)
             judged += [] if np.isnan(best) else [[task, what, own, f"{name} {best:.2f}"]]
         pools = tables.means(found.right.rename(scale="bandwidths"), "task")
-        design, contexts = (xr.DataArray(of, dims="pools") for of in ([0, 0, 1], [8, 16, 8]))
-        shown = pools.isel(design=design).sel(contexts=contexts).drop_vars(("design", "contexts"))
-        shown = shown.assign_coords(pools=["8/8", "16/16", "8/16"])
+        names = {"pools": ["8/8", "16/16", "8/16"]}
+        design, contexts = (xr.DataArray(of, names) for of in ([0, 0, 1], [8, 16, 8]))
+        shown = pools.isel(design=design).sel(contexts=contexts)
         right = xr.apply_ufunc("{:.2f}±{:.2f}".format, shown.value, shown.error, vectorize=True)
         ends = found.ahead.sel(judge=[plain[1], CHOSEN, ELSEWHERE])
         ends = ends.assign_coords(judge=["plain", "chosen", "elsewhere"])
-
-        def table(of, *rows, **options):
-            return tables.table(of.to_dataset(name="value"), rows=rows, **options)
-
+        encoders, pooled = (of.to_dataset(name="value") for of in (grid, right))
+        rows = "pools", "bandwidths"
         return {
             "choices": _choices(run),
-            "encoders": table(grid, "task", "encoder", columns="less", digits=2),
+            "encoders": tables.table(encoders, rows=("task", "encoder"), columns="less", digits=2),
             "judged": judged,
-            "pools": table(
-                right, "pools", "bandwidths", columns="score", names={"pools": "contexts"}
-            ),
+            "pools": tables.table(pooled, rows=rows, columns="score", names={"pools": "contexts"}),
             "right": pools.value.sel(bandwidths=1, contexts=8, score=judgements.SCORES[4])[1],
             "leads": lambda end, judge: (ends.sel(judge=judge, end=end) > 0).sum(),
             "lags": lambda end, judge: (ends.sel(judge=judge, end=end) < 0).sum(),

@@ -178,9 +178,8 @@ def _alike(rng: Any, draw: Any, law: Any, kind: str, one: int, two: int) -> tupl
     first, prompts = draw(one)
     if kind == UNLIKE:
         return first, _of_one_law(rng, first.shape, similarities(law)[0]), True
-    if kind == MATCHED:
-        return first, draw(two, prompts=prompts)[0], True
-    return first, draw(two)[0], False
+    matched = kind == MATCHED
+    return first, draw(two, prompts=prompts if matched else None)[0], matched
 
 
 def _apart(draw: Any, law: Any, kind: str, count: int) -> tuple[Any, ...]:
@@ -188,8 +187,8 @@ def _apart(draw: Any, law: Any, kind: str, count: int) -> tuple[Any, ...]:
     matched = kind == MATCHED
     if law == ZIPF:
         first, prompts = draw(count)
-        shared = {"prompts": prompts} if matched else {}
-        return first, draw(count, flatter=_flatter(), **shared)[0], matched, _RATIO
+        shared = prompts if matched else None
+        return first, draw(count, prompts=shared, flatter=_flatter())[0], matched, _RATIO
     ratio = similarities(law, _ZIPF)[0] * _ZIPF
     first, second = (draw(count, law=share, answers=_ZIPF)[0] for share in (law, 0.0))
     return first, second, matched, ratio
@@ -271,10 +270,8 @@ def tables_of(found: xr.Dataset) -> Mapping[str, list[list[str]]]:
         rows = [["answers", "population", *heads]]
         for k, law in itertools.product(found.answers.values, found.population.values):
             cells = pairs.sel(answers=k, population=law).transpose("column", ...).values
-            if np.isnan(cells).all():
-                continue
             words = ["/".join(f"{100 * share:.1f}" for share in cell) for cell in cells]
-            rows.append([f"{k}", law, *words])
+            rows += [] if np.isnan(cells).all() else [[f"{k}", law, *words]]
         return rows
 
     return {

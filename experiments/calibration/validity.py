@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import xarray as xr
 from rich.table import Table
 from scipy import stats
@@ -51,14 +52,11 @@ class Validity(lab.Study):
     def prepare(self, load, seed):
         pairs = load()
         sets = Responses.of(pairs)
-        sizes = np.array(list(map(len, sets.members)))
-        for task in dict.fromkeys(sets.task.tolist()):
-            of_task = sizes[sets.task == task]
-            if np.ptp(of_task):
-                ends = f"from {of_task.min()} to {of_task.max()}"
-                raise ValueError(
-                    f"sets: expected equally many responses in {task}, received {ends}."
-                )
+        for task, sizes in pd.Series(list(map(len, sets.members))).groupby(sets.task):
+            if sizes.nunique() > 1:
+                ends = f"from {sizes.min()} to {sizes.max()}"
+                words = f"expected equally many responses in {task}, received {ends}."
+                raise ValueError(f"sets: {words}")
         return self.ready(
             pairs,
             state=(pairs, sets),
