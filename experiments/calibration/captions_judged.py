@@ -316,10 +316,8 @@ def measures(judged: Sequence[np.ndarray], labels: Mapping[str, Any]) -> dict[st
     That is: a changed caption (people: 0) scores less than its original (2), or less than both that
     and another caption (1).
     """
-    found = {}
-    for name in sorted(
-        set(labels["task"]), key=lambda name: (name not in TAUS, name == "crowd", name)
-    ):
+    found, tasks = {}, {*labels["task"].tolist()}
+    for name in [*filter(tasks.__contains__, TAUS), *sorted(tasks.difference(TAUS))]:
         rows = np.flatnonzero(labels["task"] == name)
         rows = rows[np.lexsort([labels["people"][rows], labels["photograph"][rows]])]
         people, groups = labels["people"][rows], labels["photograph"][rows]

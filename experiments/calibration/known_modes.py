@@ -101,14 +101,10 @@ def _types(name, rng, most):
     count = types.max() + 1
     types = rng.permutation(count)[types]
     each = min(np.bincount(types).min() // 2, most // count)
-    shared = [w for w in np.unique(wording) if len(np.unique(types[wording == w])) == count]
-    worded = [
-        [np.flatnonzero((types == t) & (wording == w))[0] for w in shared[:_WORDINGS]]
-        for t in range(count)
-    ]
+    worded = rows_by_cell(wording, types)[:_WORDINGS, :, 0].T
     drawn = [rng.permutation(np.flatnonzero(types == t)) for t in range(count)]
     slot = np.repeat(np.arange(count), each)
-    said = np.array(worded)[slot, np.arange(len(slot)) % each % _WORDINGS]
+    said = worded[slot, np.arange(len(slot)) % each % _WORDINGS]
     prompts = {OPEN: pairs.prompts[said], NAMED: pairs.further["typed_prompts"][said]}
     parts = ([of[first : first + each] for of in drawn] for first in (0, each))
     halves = tuple(Half(pairs.outputs[np.concatenate(of)], prompts, slot, slot) for of in parts)
