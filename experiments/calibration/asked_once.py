@@ -18,7 +18,6 @@ from experiments.lab import dots, figures, style, tables
 SCALES = (0.5, 1.0, 2.0)  # Of the default rule's bandwidth of single outputs.
 STATES = ("known", "at most", "cannot be told")
 BREAKING = "emoji"  # The family that breaks the premise.
-_HALVES = ("chosen on", "judged on")
 # What constants must reach on the half that they are chosen on; the last in the worst set, and at
 # each bandwidth.
 _HELD, _OFF, _LEAST = 0.95, 0.12, 0.9
@@ -317,7 +316,8 @@ def by_constants(run: lab.Run) -> list[list[str]]:
     for name, values in GRID.items():
         others = [value for value in values if value != OWN[name]]
         choices += [("one differs", {**OWN, name: value}) for value in others]
-    rows = [["constants", *GRID, *(f"{of}: given/holds (worst)/off by" for of in _HALVES)]]
+    heads = [f"{of} on: given/holds (worst)/off by" for of in ("chosen", "judged")]
+    rows = [["constants", *GRID, *heads]]
     for name, choice in choices:
         cells = [
             f"{100 * x.given:.1f}%/{100 * x.holds:.1f}% ({100 * x.least:.0f}%)/{x.off:.2f}"

@@ -28,8 +28,8 @@ WHOLE, LABELLED = "all", "designers as labels"
 FEWEST = 15  # Prompts with two outputs or more.
 # The constants that are tried, and what is read at distance 0.
 NEIGHBOURS, NARROW = (5, 8, 15), (0.05, 0.1, 0.25)
-DISTANCE, SQUARED, SHIFTED = "distance", "squared distance", "distance, shifted"
-LINES = (DISTANCE, SQUARED, SHIFTED)
+DISTANCE, SQUARED = "distance", "squared distance"
+LINES = (DISTANCE, SQUARED, "distance, shifted")
 _CONSTANTS: Mapping[str, tuple[Any, Any]] = {
     "neighbours": (asked_once.NEIGHBOURS, NEIGHBOURS),
     "narrow": (asked_once.NARROW, NARROW),
@@ -40,8 +40,7 @@ _CONSTANTS: Mapping[str, tuple[Any, Any]] = {
 }
 OWN = {name: own for name, (own, _) in _CONSTANTS.items()}  # The library's.
 GRID = {name: list(values) for name, (_, values) in _CONSTANTS.items()}  # Those that are tried.
-NEAREST, ISOTONIC, LEPSKI = "nearest prompt", "isotonic", "Lepski"
-READ_OUTS = (NEAREST, ISOTONIC, LEPSKI)
+READ_OUTS = ("nearest prompt", "isotonic", "Lepski")
 _LEVEL = 0.05
 _WIDTHS = 2.0 ** np.arange(-5, 1.1, 0.5)  # Of Lepski's choice: times the median distance.
 _PAIRS, _PROMPTS, _ERRORS = 20, 8, 2.0  # The fewest that it takes, and when means differ.
@@ -49,19 +48,12 @@ _PAIRS, _PROMPTS, _ERRORS = 20, 8, 2.0  # The fewest that it takes, and when mea
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """All outputs to the prompts of a set that have several.
+    """All outputs to the prompts of a set that have several."""
 
-    Attributes:
-      outputs: `[n, d]`, by prompt.
-      prompts: one row for each, `[P, d_t]`.
-      starts: where the outputs to each begin, and n, `[P + 1]`.
-      groups: labels of the outputs `[n]` whose outputs are not compared; None without any.
-    """
-
-    outputs: np.ndarray
-    prompts: np.ndarray
-    starts: np.ndarray
-    groups: np.ndarray | None = None
+    outputs: np.ndarray  # `[n, d]`, by prompt.
+    prompts: np.ndarray  # One row for each, `[P, d_t]`.
+    starts: np.ndarray  # Where the outputs to each begin, and n, `[P + 1]`.
+    groups: np.ndarray | None = None  # Labels `[n]`: outputs of one are not compared.
 
     @classmethod
     def of(cls, pairs: data.PairedEmbeddings, grouped: bool = False) -> "Outputs":

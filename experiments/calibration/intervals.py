@@ -71,8 +71,12 @@ class Intervals(lab.Study):
             first, prompts = draw(count)
             found.append(told(first, draw(count, prompts=prompts, **other)[0], matched=True))
         context.say("scores")
-        sizes = [(self.evaluations, count, answers) for count in PROMPTS]
-        held = [scores_held(rng, size, law) for size in sizes]
+        held, similar = [], similarities(law)
+        for count in PROMPTS:
+            samples = drawn(rng, (self.evaluations, count, answers), law=law)[0].astype(np.float32)
+            prompts = np.repeat(np.arange(count), answers)
+            of_all = [simulations.holds((of.reshape(-1, 1), prompts), *similar) for of in samples]
+            held.append(np.mean(of_all, axis=0))
         shares = [
             [shares_held(rng, (self.draws, count, answers), law, good) for count in PROMPTS]
             for good in GOOD
@@ -231,14 +235,6 @@ def error_of(values: np.ndarray, test: str = TESTS[0]) -> Error:
     error = float(root_mean_square(influences))
     ends = intervals.prompt_mean(value, error, changes, shares) if test == TESTS[0] else None
     return Error(value, influences[None], "prompts", count - 1, ends=ends)
-
-
-def scores_held(rng: np.random.Generator, size: tuple[int, int, int], law: Any) -> np.ndarray:
-    """How often 95% intervals hold each score of all prompts, `[3]`."""
-    prompts = np.repeat(np.arange(size[1]), size[2])
-    samples = np.float32(drawn(rng, size, law=law)[0]).reshape(size[0], -1, 1)
-    held = [simulations.holds((outputs, prompts), *similarities(law)) for outputs in samples]
-    return np.mean(held, axis=0)
 
 
 def shares_held(

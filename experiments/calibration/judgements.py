@@ -29,15 +29,12 @@ _KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
 
 
 class Responses(NamedTuple):
-    """The sets, in the order of their numbers: the rows, task and context of each.
+    """The sets, in the order of their numbers."""
 
-    The labels `[S]` are by role: people, label, temperature and the published metrics.
-    """
-
-    members: list[np.ndarray]
-    task: np.ndarray
-    context: np.ndarray
-    labels: dict[str, np.ndarray]
+    members: list[np.ndarray]  # The rows of each.
+    task: np.ndarray  # `[S]`.
+    context: np.ndarray  # Its number, `[S]`.
+    labels: dict[str, np.ndarray]  # People, label, temperature and the published metrics, `[S]`.
 
     @classmethod
     def of(cls, pairs: PairedEmbeddings) -> Responses:

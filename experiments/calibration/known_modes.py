@@ -20,28 +20,21 @@ _MODES, _PROMPTS = 6, 6  # Of the mixtures: most outputs a prompt, and prompts.
 
 
 class Question(NamedTuple):
-    """What is asked of a set: the slots that each level scores together, and its modes or rank.
+    """What is asked of a set."""
 
-    Its name is that of its prompts, TOTAL for RKE of the outputs alone.
-    """
-
-    name: str
-    levels: Sequence[Sequence[int]]
-    truth: Sequence[float]
-    counted: bool = True
+    name: str  # That of its prompts; TOTAL for RKE of the outputs alone.
+    levels: Sequence[Sequence[int]]  # The slots that each level scores together.
+    truth: Sequence[float]  # The modes of each level, or its rank.
+    counted: bool = True  # Whether these are modes.
 
 
 class Half(NamedTuple):
-    """Some rows of a set: outputs `[n, d]`, prompts by name, and what each row is (see below).
+    """Some rows of a set."""
 
-    `slot`: which output of its prompt, type, temperature or third; `classes`: what it counts as,
-    where people would call others of its class the same.
-    """
-
-    outputs: np.ndarray
-    prompts: Mapping[str, np.ndarray]
-    slot: np.ndarray
-    classes: np.ndarray | None = None
+    outputs: np.ndarray  # `[n, d]`.
+    prompts: Mapping[str, np.ndarray]  # By name.
+    slot: np.ndarray  # Which output of its prompt, type, temperature or third each row is.
+    classes: np.ndarray | None = None  # Where people would call others of its class the same.
 
 
 KnownSet = tuple[tuple[Half, ...], tuple[Question, ...]]  # Two halves, and what is asked of them.
