@@ -387,10 +387,8 @@ def achieved(split: int) -> dict[str, Any]:
 
     def compared(rows: np.ndarray) -> cv.inference.Comparison:
         of = {name: rows & (model == name) for name in np.unique(model).tolist()}
-        outputs, prompts = (
-            {k: of_rows[v] for k, v in of.items()} for of_rows in (pairs.outputs, prompt)
-        )
-        return cv.compare(outputs, prompts, **kernels, orders=[2], profile=False)
+        both = ({k: whole[of[k]] for k in of} for whole in (pairs.outputs, prompt))
+        return cv.compare(*both, **kernels, orders=[2], profile=False)
 
     pilot, others, found = compared(chosen), compared(~chosen), []
     for two in itertools.combinations(pilot.models, 2):
@@ -408,8 +406,8 @@ def achieved(split: int) -> dict[str, Any]:
 def stated(kind: str, prompts: int, draws: int = 400) -> dict[str, Any]:
     """How often two models are stated to be equal: at the margin, where 5% may be, and if equal."""
     rng, shares = np.random.default_rng([prompts, _TEN]), answers_of(kind)
-    narrower = 0.9 * shares  # A tenth of its answers is always the likeliest one.
-    narrower[np.arange(400), shares.argmax(axis=1)] += 0.1
+    # A tenth of its answers is always the likeliest one.
+    narrower = 0.9 * shares + 0.1 * np.eye(40)[shares.argmax(axis=1)]
     similar = [float(np.mean(np.sum(of**2, axis=1))) for of in (shares, narrower)]
     margin, rates = similar[1] / similar[0], []
     options: dict[str, Any] = {"orders": [2], "profile": False, "equal_ratio": margin}
@@ -418,13 +416,11 @@ def stated(kind: str, prompts: int, draws: int = 400) -> dict[str, Any]:
         for name, of in (("one", shares), ("narrower", narrower), ("twin", shares)):
             answers = [rng.choice(40, _TEN, p=of[prompt]) for prompt in drawn]
             models[name] = np.float32(np.ravel(answers)[:, None])
-        found = []
         for other in ("narrower", "twin"):
             two = {name: models[name] for name in ("one", other)}
             tested = cv.compare(two, np.repeat(range(prompts), _TEN), **options, **EXACT)
-            found.append(tested.ranking("conditional", 2).differences[0].equal_p_value <= 0.05)
-        rates.append(found)
-    at_margin, twins = np.mean(rates, axis=0).tolist()
+            rates.append(tested.ranking("conditional", 2).differences[0].equal_p_value <= 0.05)
+    at_margin, twins = np.mean(np.reshape(rates, (draws, 2)), axis=0).tolist()
     return {"margin": margin, "false": at_margin, "of twins": twins}
 
 
