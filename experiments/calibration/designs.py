@@ -67,6 +67,9 @@ class Designs(lab.Study):
             raise ValueError(f"--most={most}: {few}, expected at least {2 * most}.")
         pairs = loaded.rows(np.isin(prompt, kept))
         distinct = np.unique(pairs.prompts, axis=0).astype(np.float64)
+        names, of_each = [], np.zeros(1)
+        if "models" in pairs.labels:
+            names, of_each = models.count_rows(pairs, least=1)
         least, cosine = distance.pdist(distinct).min(), self.bandwidths.kernel == "cosine"
         return self.ready(
             loaded,
@@ -75,7 +78,7 @@ class Designs(lab.Study):
             most=most,
             prompts=len(kept),
             apart=None if cosine else float(least) / DISTANCE,
-            models=models_of(pairs),
+            models=tuple(names) if (of_each == 1).all() else (),
         )
 
     def axes(self):
@@ -174,14 +177,6 @@ def most_of(counts: np.ndarray) -> int:
     """The largest number of outputs that enough prompts have, or half of them where few are."""
     needed = min(ENOUGH, -(-len(counts) // 2))
     return int(np.sort(counts)[-needed])
-
-
-def models_of(pairs: PairedEmbeddings) -> tuple[str, ...]:
-    """The models, where each of them has one output of every prompt; none otherwise."""
-    if "models" not in pairs.labels:
-        return ()
-    names, counts = models.count_rows(pairs, least=1)
-    return tuple(names) if (counts == 1).all() else ()
 
 
 def in_random_order(pairs: PairedEmbeddings, generator: np.random.Generator) -> np.ndarray:

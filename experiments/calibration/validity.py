@@ -52,14 +52,11 @@ class Validity(lab.Study):
     def prepare(self, load, seed):
         pairs = load()
         sets = Responses.of(pairs)
-        sizes = np.array(list(map(len, sets.members)))
-        for task in dict.fromkeys(sets.task.tolist()):
-            of_task = sizes[sets.task == task]
-            if np.ptp(of_task):
-                ends = f"from {of_task.min()} to {of_task.max()}"
-                raise ValueError(
-                    f"sets: expected equally many responses in {task}, received {ends}."
-                )
+        for task, sizes in pd.Series(list(map(len, sets.members))).groupby(sets.task):
+            if sizes.nunique() > 1:
+                ends = f"from {sizes.min()} to {sizes.max()}"
+                words = f"expected equally many responses in {task}, received {ends}."
+                raise ValueError(f"sets: {words}")
         return self.ready(
             pairs,
             state=(pairs, sets),
@@ -117,12 +114,12 @@ class Validity(lab.Study):
         width = self.bandwidths.output_bandwidth
         kernel = cv.Gaussian(width) if width else cv.Cosine()
         found = dict[str, np.ndarray]()
-        found[VENDI], found[RKE] = self._entropies(pairs.outputs, sets, kernel)
+        found[VENDI], found[RKE] = judgements.entropies(pairs.outputs, sets.members, kernel, (1, 2))
         if "second_outputs" in pairs.further:
-            second = pairs.further["second_outputs"]
             units = judgements.units_of(pairs, self.bandwidths, seed=0)
             kernel = cv.Gaussian(units["second"]) if width else cv.Cosine()
-            found[SECOND], _ = self._entropies(second, sets, kernel)
+            second = pairs.further["second_outputs"]
+            found[SECOND], _ = judgements.entropies(second, sets.members, kernel, (1, 2))
         found[COSINE] = of_sets(mean_distance, pairs.outputs, sets)
         if width:
             found[CLUSTERS] = of_sets(lambda rows: clusters(rows, width), pairs.outputs, sets)
@@ -148,7 +145,8 @@ class Validity(lab.Study):
         with contextlib.suppress(ModuleNotFoundError):
             encoder, some = load_minilm(), sets.some(np.arange(min(_TIMED, len(sets.members))))
             embedding = timed(lambda: encoder.encode([text for of in texts for text in of]))
-            spectra = timed(lambda: self._entropies(pairs.outputs, some, cv.Cosine()))
+            given = pairs.outputs, some.members, cv.Cosine(), (1, 2)
+            spectra = timed(lambda: judgements.entropies(*given))
             pdist = timed(lambda: of_sets(mean_distance, pairs.outputs, some))
             vendi = VENDI, RKE, _SIMILAR.format("cosine similarity")
             costs |= dict.fromkeys(vendi, embedding + spectra)
@@ -157,10 +155,6 @@ class Validity(lab.Study):
                 lambda: [similarities.matched_tokens(of, encoder) for of in texts]
             )
         return costs
-
-    @staticmethod
-    def _entropies(rows: np.ndarray, sets: Responses, kernel: cv.Kernel) -> np.ndarray:
-        return judgements.entropies(rows, sets.members, kernel, (1.0, 2.0))
 
     def tables(self, run):
         """The scores, the best first, with differences and costs."""
@@ -171,25 +165,20 @@ class Validity(lab.Study):
         (run,) = runs
         found = run.found
         parts = [task.rpartition(" ")[::2] for task in found.task.values.tolist()]
-        places = pd.MultiIndex.from_tuples(parts, names=("family", "kind"))
-        value = found.value.drop_vars("task").assign_coords(
-            xr.Coordinates.from_pandas_multiindex(places, "task")
-        )
-        families, kinds = (list(dict.fromkeys(of)) for of in zip(*parts, strict=True))
-        value = value.unstack("task").sel(family=families, kind=kinds)
-        shown = xr.Dataset(
-            {"value": value.sel(end="value", drop=True), "ends": value.sel(end=["low", "high"])}
-        )
+        places = dict(zip(("family", "kind"), map(list, zip(*parts, strict=True)), strict=True))
+        value = found.value.assign_coords({k: ("task", of) for k, of in places.items()})
+        value = value.set_index(task=list(places)).unstack("task")
+        value = value.sel({k: list(dict.fromkeys(of)) for k, of in places.items()})
         means = found["mean"].sel(end="value")
         best, *_ = found.judge.values.tolist()
         said = [name for name in (VENDI, COSINE, similarities.SELF_BLEU) if name in found.judge]
         others, first = (value.sel(judge=of, end="value") for of in (said, best))
-        behind = [of for of in families if (first < others).sel(family=of).all()]
+        behind = [of for of in value.family.values if (first < others).sel(family=of).all()]
         words = [f"{best} agrees most with people on average: {means[0]:.2f}"]
         words += [f"{name} {means.sel(judge=name):.2f}" for name in said]
         words[-1] += f", which all exceed it in {' and '.join(behind)}" if behind else ""
         figure = figures.dots(
-            shown, row="judge", hue="kind", column="family",
+            judgements.with_ends(value), row="judge", hue="kind", column="family",
             x_label="Spearman correlation", headline=", ".join(words),
         )  # fmt: skip
         scale = run.study.bandwidths.shown
