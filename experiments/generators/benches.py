@@ -1,6 +1,7 @@
 """Generators with what they are judged by, for studies of guidance."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,17 +51,17 @@ def load(name: str) -> Bench:
                 f"{path}: expected features of {line}, received {', '.join(found) or 'none'}; "
                 f"python -m experiments.builders.features {name} --pictures=DIR makes them anew."
             )
-    few = len(judge.prompts) <= len(pictures.FASHION)
+    few = len(model.prompts.names) <= len(pictures.FASHION)
     return Bench(
         model,
         model.prompts.embeddings,
         model.prompts.names,
-        judge.features,
-        judge.logits,
+        judge,
+        functools.partial(judge.logits, prompts=picture_encoder.prompts_of(name)),
         sets.read_set(path),
         best=1 if few else 5,
         judged="accuracy of a classifier" if few else "retrieval among the best 5 prompts",
-        params={"denoiser": model.denoiser, "autoencoder": model.coder, "judge": judge.network},
+        params={"denoiser": model.denoiser, "autoencoder": model.coder, "judge": judge},
         words=f"Latent diffusion of {name}, trained here",
     )
 
