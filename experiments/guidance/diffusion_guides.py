@@ -1,8 +1,9 @@
 """Guides of diffusion models, on latents or on features of what they decode to; and a judge."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +14,6 @@ import xarray as xr
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from experiments.data.sets import SEED
 from experiments.generators import diffusion, picture_encoder
 from experiments.generators.benches import Bench
 from experiments.lab import Scales
@@ -32,41 +32,41 @@ COSTS = {
 _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
 
 
-def weighted(
-    kind: str, weight: Any, kernels: Mapping[str, Any], **options: Any
-) -> optax.GradientTransformationExtraArgs:
+def weighted(kind: str, weight: Any, **options: Any) -> optax.GradientTransformationExtraArgs:
     """The gradient of a score, a function of `cv.guidance` by its name, times eta of CV eq. 14.
 
-    Of the kernels and of `prompt_size`, `window` and `truncation` it takes what the score has: only
+    Of the kernels, `prompt_size`, `window` and `truncation` it takes what the score has: only
     conditional scores see prompts, and only Conditional-Vendi is truncated.
     """
     unused = set() if kind == "conditional_vendi" else {"truncation"}
     unused |= set() if kind.startswith("conditional") else {"prompt_kernel", "prompt_size"}
-    given = {name: value for name, value in {**kernels, **options}.items() if name not in unused}
+    given = {name: value for name, value in options.items() if name not in unused}
     return optax.chain(getattr(cv.guidance, kind)(**given), optax.scale(weight))
 
 
-def guide_of(
-    method: str, study: Any, bench: Bench, weight: Any
-) -> tuple[optax.GradientTransformationExtraArgs, Callable[..., Any]]:
+def guide_of(method: str, study: Any, bench: Bench, weight: Any) -> tuple[Any, Any]:
     """The guide of a method, and how it remembers finished latents: itself, or their features."""
+    if method == NONE:
+        return None, None
     of_features = method == OF_FEATURES
-    kind = "vendi" if of_features else method.lower().replace("-", "_")
-    widths = study.features if of_features else study.latents, study.prompts
-    of_outputs, of_prompts = map(cv.Gaussian, widths)
-    kernels = {"output_kernel": of_outputs, "prompt_kernel": of_prompts}
-    sizes = {"window": study.window, "truncation": study.truncation}
-    guide = weighted(kind, weight, kernels, prompt_size=bench.prompts.shape[-1], **sizes)
 
     def features(latents: jax.Array) -> jax.Array:
-        return bench.features(bench.model.decode(latents))
+        return bench.features(bench.model.decode(latents)) if of_features else latents
 
     def remember(state: Any, latents: jax.Array, prompts: jax.Array) -> Any:
-        return cv.guidance.remember(state, features(latents) if of_features else latents, prompts)
+        return cv.guidance.remember(state, features(latents), prompts)
 
-    if of_features:
-        guide = pulled_back(guide, features)
-    acts = optax.conditionally_mask(guide, lambda step, **_: jnp.asarray(step) % study.every == 0)
+    guide = weighted(
+        "vendi" if of_features else method.lower().replace("-", "_"),
+        weight,
+        output_kernel=cv.Gaussian(study.features if of_features else study.latents),
+        prompt_kernel=cv.Gaussian(study.prompts),
+        prompt_size=bench.prompts.shape[-1],
+        window=study.window,
+        truncation=study.truncation,
+    )
+    moved = pulled_back(guide, features)
+    acts = optax.conditionally_mask(moved, lambda step, **_: jnp.asarray(step) % study.every == 0)
     return acts, remember
 
 
@@ -78,12 +78,9 @@ def pulled_back(
     def init(params: Any) -> Any:
         return guide.init(jax.eval_shape(features, params))
 
-    def update(
-        updates: Any, state: Any, params: Any = None, **extra_args: Any
-    ) -> tuple[jax.Array, Any]:
-        del updates
+    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         found, back = jax.vjp(features, params)
-        moved, state = guide.update(jnp.zeros_like(found), state, found, **extra_args)
+        moved, state = guide.update(jnp.zeros_like(found), state, found, **given)
         return back(moved)[0], state
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -104,12 +101,11 @@ def asked(kinds: int, samples: int, bench: Bench, key: jax.Array) -> tuple[np.nd
 def sampler(method: str, study: Any, bench: Bench) -> Callable[..., Any]:
     """A compiled `(denoise, key, prompts [n, p], weight) -> latents [n, ...], skipped`."""
 
+    @jax.jit
     def draw(
         denoise: diffusion.Denoiser, key: jax.Array, prompts: jax.Array, weight: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        guide = remember = None
-        if method != NONE:
-            guide, remember = guide_of(method, study, bench, weight)
+        guide, remember = guide_of(method, study, bench, weight)
         latents, state = diffusion.sample_batches(
             diffusion.guided(denoise, bench.model.unconditional, study.scale),
             key,
@@ -124,7 +120,7 @@ def sampler(method: str, study: Any, bench: Bench) -> Callable[..., Any]:
         skipped = 0 if guide is None else optax.tree_utils.tree_get(state, "skipped")
         return latents.reshape(-1, *bench.model.shape), jnp.asarray(skipped)
 
-    return jax.jit(draw)
+    return draw
 
 
 def calibrated(study: Any, bench: Bench, seed: int) -> Any:
@@ -142,31 +138,30 @@ def calibrated(study: Any, bench: Bench, seed: int) -> Any:
     flat = np.asarray(latents).reshape(len(latents), -1)
     widths = [rounded(distance_within(rows, kinds)) for rows in (flat, features)]
     study = dataclasses.replace(study, latents=widths[0], features=widths[1])
-    length = np.sqrt(np.mean(np.sum(np.square(flat), axis=1)))
-    actions = math.ceil(study.steps / study.every)
-    weights = {}
+    actions, weights = math.ceil(study.steps / study.every), {}
     for method in study.methods:
-        moved = np.asarray(_updates(method, study, bench)(latents, prompts))
-        norm = np.sqrt(np.mean(np.sum(np.square(moved.reshape(len(moved), -1)), axis=1)))
+        norm = _norm(jax.jit(functools.partial(_updates, method, study, bench))(latents, prompts))
         if not 0 < norm < np.inf:
             raise ValueError(f"{method}: its gradients at samples without guidance are no guide.")
-        whole = length / (actions * norm)
+        whole = _norm(latents) / (actions * norm)
         weights[method] = tuple(rounded(whole * strength) for strength in study.strengths)
     return dataclasses.replace(study, weights=weights)
 
 
-def _updates(method: str, study: Any, bench: Bench) -> Callable[..., jax.Array]:
-    """A compiled `(latents [n, ...], prompts [n, p]) -> updates` of the last batch, weight 1."""
-    guide: Any
+def _norm(rows: jax.Array) -> float:
+    """The root mean square of the norms of rows `[n, ...]`."""
+    return float(np.linalg.norm(rows)) / math.sqrt(len(rows))
+
+
+def _updates(
+    method: str, study: Any, bench: Bench, latents: jax.Array, prompts: jax.Array
+) -> jax.Array:
+    """By a guide of weight 1, of the last batch of latents `[n, ...]`; it remembers the others."""
     guide, remember = guide_of(method, study, bench, 1.0)
-
-    def last(latents: jax.Array, prompts: jax.Array) -> jax.Array:
-        before, batch = slice(-study.batch), slice(-study.batch, None)
-        state = remember(guide.init(latents[batch]), latents[before], prompts[before])
-        unmoved = jnp.zeros_like(latents[batch])
-        return guide.update(unmoved, state, latents[batch], prompts=prompts[batch])[0]
-
-    return jax.jit(last)
+    before, batch = slice(-study.batch), slice(-study.batch, None)
+    state = remember(guide.init(latents[batch]), latents[before], prompts[before])
+    unmoved = jnp.zeros_like(latents[batch])
+    return guide.update(unmoved, state, latents[batch], prompts=prompts[batch])[0]
 
 
 def distance_within(rows: np.ndarray, kinds: np.ndarray) -> float:
@@ -220,12 +215,6 @@ def at_cost(costs: np.ndarray, gains: np.ndarray) -> tuple[float, float]:
     return reached(seeds >= 0), float(np.sqrt((len(seeds) - 1) * np.var(without)))
 
 
-def references(bench: Bench, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the real outputs that others are held against, and the rest."""
-    order = np.random.default_rng(SEED).permutation(len(bench.real))
-    return order[:count], order[count:]
-
-
 def judged(
     features: np.ndarray,
     prompts: np.ndarray,
@@ -241,16 +230,14 @@ def judged(
     """
     logits = np.asarray(bench.logits(jnp.asarray(features)))
     first, alignment = (
-        100 * float(np.mean(picture_encoder.found_among(logits, kinds, best)))
-        for best in (1, bench.best)
+        100 * np.mean(picture_encoder.found_among(logits, kinds, best)) for best in (1, bench.best)
     )
-    away = 100 * kernel_distance(features, reference)
-    alike = 100 * similarity(features, kinds)
+    away, alike = kernel_distance(features, reference), similarity(features, kinds)
     found = []
     for scale in bandwidths.axis:
         orders = [cv.decompose(features, prompts, order=o, **scale.kernels) for o in (1.0, 2.0)]
         scores = [float(v) for of in orders for v in (of.conditional, of.vendi)]
-        found.append([first, alignment, away, *scores, alike])
+        found.append([first, alignment, 100 * away, *scores, 100 * alike])
     return np.array(found)
 
 
@@ -260,15 +247,11 @@ def kernel_distance(one: np.ndarray, other: np.ndarray) -> float:
     It may be negative. With the kernel (x . y / d + 1)^3 of Binkowski et al. (2018) on features of
     norm sqrt(d), which is that of cosines: (cos + 1)^3.
     """
-
-    def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return (x.astype(np.float64) @ y.T.astype(np.float64) + 1) ** 3
-
-    def within(x: np.ndarray) -> float:
-        matrix, n = kernel(x, x), len(x)
-        return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
-
-    return within(one) + within(other) - 2 * float(kernel(one, other).mean())
+    rows, n, m = np.concatenate([one, other]).astype(np.float64), len(one), len(other)
+    kernel = (rows @ rows.T + 1) ** 3
+    np.fill_diagonal(kernel, 0)
+    within = kernel[:n, :n].sum() / (n * (n - 1)) + kernel[n:, n:].sum() / (m * (m - 1))
+    return float(within - 2 * kernel[:n, n:].mean())
 
 
 def similarity(features: np.ndarray, kinds: np.ndarray) -> float:

@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 
 from experiments import lab
+from experiments.data.sets import SEED
 from experiments.generators import benches, diffusion, pictures
 from experiments.guidance import diffusion_guides as guides
 from experiments.guidance.diffusion_guides import METHODS, NONE, OF_FEATURES
@@ -21,7 +23,7 @@ _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept; fewer if t
 _GRID = 4  # Kinds that are drawn with every guide.
 _STRIPS = 5, 4  # Kinds that are drawn without a guide: in a row, and rows.
 _COLOURS = {method: style.score_colour(method) for method in METHODS} | {OF_FEATURES: style.SKY}
-_MODELS = {"fashion": "clothing", "emoji": "emoji"}
+_MODELS = {"fashion": "clothing", "emoji": "emoji", "mixture": "mixture"}
 # What guidance costs, with its unit.
 _ACROSS = {"alignment": "alignment, %", "kernel distance": "kernel distance x 100"}
 _OF_CV = ["alignment", "kernel distance", "Conditional-Vendi", "Vendi", "similarity"]
@@ -79,29 +81,25 @@ class GuidedDiffusion(lab.Study):
         if self.references > spare:
             words = f"at most {spare} of {len(bench.real)} real outputs beside --samples"
             raise ValueError(f"--references: expected {words}, received {self.references}.")
-        reference = bench.real.rows(guides.references(bench, self.references)[0])
-        bandwidths = self.bandwidths.resolve(reference, seed)
+        order = np.random.default_rng(SEED).permutation(len(bench.real))
+        reference = bench.real.rows(order[: self.references])
         # Guides have Gaussian kernels, whatever the kernel of the scores.
-        gaussian = dataclasses.replace(self.bandwidths, kernel="gaussian")
-        widths = bandwidths if bandwidths.prompt_bandwidth else gaussian.resolve(reference, seed)
-        assert widths.prompt_bandwidth is not None
+        gaussian = dataclasses.replace(self.bandwidths, kernel="gaussian").resolve(reference, seed)
+        assert gaussian.prompt_bandwidth is not None
         study = dataclasses.replace(
             self,
             description=bench.words,
-            bandwidths=bandwidths,
+            bandwidths=self.bandwidths.resolve(reference, seed),
             kinds=min(self.kinds, len(bench.names)),
-            prompts=guides.rounded(widths.prompt_bandwidth * widths.shown),
+            prompts=guides.rounded(gaussian.prompt_bandwidth * gaussian.shown),
             best=bench.best,
             judged=bench.judged,
         )
         study = guides.calibrated(study, bench, seed)
-        arrays = {
-            name: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
-            for name, tree in bench.params.items()
-        }
+        arrays = {of: np.asarray(ravel_pytree(tree)[0]) for of, tree in bench.params.items()}
         arrays |= {"prompts of kinds": bench.prompts, **bench.real.arrays}
         samplers = {name: guides.sampler(name, study, bench) for name in (NONE, *self.methods)}
-        return study.ready(state=(bench, samplers), arrays=arrays)
+        return study.ready(state=(bench, samplers, order), arrays=arrays)
 
     def cells(self):
         """Real pictures, samples without guidance, and every method at every strength."""
@@ -113,8 +111,8 @@ class GuidedDiffusion(lab.Study):
 
     def compute(self, state, context, *, guide, strength):
         """What the judge says of a method's samples, the same noise and prompts in every cell."""
-        bench, samplers = state
-        chosen, others = guides.references(bench, self.references)
+        bench, samplers, order = state
+        chosen, others = np.split(order, [self.references])
         reference = bench.real.outputs[chosen]
         values, seconds, skipped, kept = [], [], 0, xr.Dataset()
         for index in range(self.seeds):
@@ -122,9 +120,8 @@ class GuidedDiffusion(lab.Study):
             key = jax.random.fold_in(context.shared_key, index)
             if guide == REAL:
                 rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-                rows = rng.choice(others, self.samples, replace=False)
-                features, prompts = bench.real.outputs[rows], bench.real.prompts[rows]
-                kinds = bench.real.labels["kind"][rows]
+                real = bench.real.rows(rng.choice(others, self.samples, replace=False))
+                features, prompts, kinds = real.outputs, real.prompts, real.labels["kind"]
                 seconds.append(0.0)
             else:
                 kinds, prompts = guides.asked(self.kinds, self.samples, bench, key)
@@ -141,8 +138,8 @@ class GuidedDiffusion(lab.Study):
                 if index == 0:
                     rows = self.kinds if guide == NONE else _SHOWN[0]
                     kept = guides.pictures(np.asarray(outputs), kinds, rows, _SHOWN[1])
-            judge = guides.judged(features, prompts, kinds, reference, self.bandwidths, bench)
-            values.append(judge)
+            found = features, prompts, kinds
+            values.append(guides.judged(*found, reference, self.bandwidths, bench))
         axes = ("seed", "scale", "measure")
         kept = kept.assign(value=(axes, values), seconds=(("seed",), seconds), skipped=skipped)
         scales = [scale.coordinate for scale in self.bandwidths.axis]
@@ -211,7 +208,7 @@ def _beside(means):
 def _gains(runs):
     """What every guide adds to Conditional-Vendi at a cost: a panel a cost, a mark a model."""
     minus = [guides.gained(run.found.value.sel(scale=run.study.bandwidths.shown)) for run in runs]
-    models = xr.IndexVariable("model", [_MODELS.get(run.study.model, "mixture") for run in runs])
+    models = xr.IndexVariable("model", [_MODELS[run.study.model] for run in runs])
     gains = xr.concat(map(guides.at_costs, minus), models).sel(measure="Conditional-Vendi")
     latent = gains.value.sel({"guide": gains["guide"] != OF_FEATURES})
     words = []
@@ -250,7 +247,7 @@ def _curves(runs):
         look = {"color": style.BLACK, "markersize": 10, "zorder": 3, "label": "no guidance"}
         panel.plot(*start.values, "*", **look)
         panel.set(xlabel=_ACROSS[across], ylabel="Conditional-Vendi")
-        panel.set_title(f"{_MODELS.get(study.model, study.model)}: {across}")
+        panel.set_title(f"{_MODELS[study.model]}: {across}")
     style.legend_above(figure, panels[0], columns=6)
     style.headline(figure, "Guides of latents gain diversity at different costs")
     study = runs[0].study
@@ -276,11 +273,10 @@ def _grid(run, cells):
     rows = {"no guidance": cells[NONE, 0.0]} | {of: cells[of, middle] for of in study.methods}
     kinds = cells[NONE, 0.0].kind.values[:_GRID]
     figure, panels = _strips(run, list(rows.values()), kinds, len(kinds), (0.65, 0.75))
-    for panel, (name, of) in zip(panels[:: len(kinds)], rows.items(), strict=True):
-        aligned = of.value.isel(scale=0).sel(measure="alignment").mean()
-        words = f"{name}\n{aligned:.0f}% aligned"
-        panel.set_ylabel(words, rotation=0, ha="right", va="center", fontsize=8)
     aligned = [of.value.isel(scale=0).sel(measure="alignment").mean() for of in rows.values()]
+    for panel, name, share in zip(panels[:: len(kinds)], rows, aligned, strict=True):
+        words = f"{name}\n{share:.0f}% aligned"
+        panel.set_ylabel(words, rotation=0, ha="right", va="center", fontsize=8)
     words = f"{min(aligned[1:]):.0f}% to {max(aligned[1:]):.0f}%"
     style.headline(figure, f"With guides, {words} are aligned, without {aligned[0]:.0f}%")
     words = f"the same prompts and noise in every row, guides at strength {middle:g}. Alignment: "
@@ -290,8 +286,7 @@ def _grid(run, cells):
 
 def _samples(run, cells):
     """What the model draws by itself: a strip a kind, its samples side by side."""
-    study, plain = run.study, cells[NONE, 0.0]
-    columns, rows = _STRIPS
+    study, plain, (columns, rows) = run.study, cells[NONE, 0.0], _STRIPS
     known = plain.kind.values
     kinds = known[np.linspace(0, len(known) - 1, min(len(known), columns * rows)).astype(int)]
     figure, _ = _strips(run, [plain], kinds, min(columns, len(kinds)), (0.6, 0.85))

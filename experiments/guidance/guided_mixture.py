@@ -168,8 +168,7 @@ class GuidedMixture(lab.Study):
         share = path.sel(score="off", drop=True).mean("seed", skipna=False)
         weight = path.weight.where(share <= self.limit).max("weight").fillna(0.0)
         chosen = path.sel(weight=weight).drop_vars("weight")
-        weights = weight.broadcast_like(chosen.isel(score=0, drop=True))
-        return xr.concat([chosen, weights.expand_dims(score=["weight"])], "score")
+        return xr.concat([chosen, weight.expand_dims(score=["weight"])], "score")
 
     @classmethod
     def facts(cls, runs):
@@ -230,7 +229,7 @@ def draw(
     guide = None
     if kind in KINDS:
         sizes = {"prompt_size": count, "window": window, "truncation": truncation}
-        whole = diffusion_guides.weighted(kind, weight, kernels, **sizes)
+        whole = diffusion_guides.weighted(kind, weight, **kernels, **sizes)
         guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
     points = mixture.sample(key, prompts.reshape(-1, count))
     if kind != LAW:
@@ -292,13 +291,11 @@ def guided(values: xr.DataArray) -> xr.DataArray:
 
 def differences(reached: xr.DataArray) -> xr.DataArray:
     """Conditional guides less the marginal ones, of what `reached` gives, by both names."""
-    kinds = reached.kind.values.tolist()
-    marginal = [kind for kind in ("Vendi", "RKE") if {kind, f"Conditional-{kind}"} <= {*kinds}]
-    first, second = (
-        reached.sel(kind=[s + kind for kind in marginal]) for s in ("Conditional-", "")
-    )
+    marginal = [kind for kind in reached.kind.values if f"Conditional-{kind}" in reached.kind]
+    conditional = reached.sel(kind=[f"Conditional-{kind}" for kind in marginal])
+    gains = conditional - reached.sel(kind=marginal).assign_coords(kind=conditional.kind)
     pairs = [f"Conditional-{kind} less {kind}" for kind in marginal]
-    return (first.assign_coords(kind=pairs) - second.assign_coords(kind=pairs)).rename(kind="pair")
+    return gains.assign_coords(kind=pairs).rename(kind="pair")
 
 
 def _samples(run):
