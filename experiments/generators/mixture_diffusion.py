@@ -137,10 +137,10 @@ def shared() -> PromptedMixture:
     return mixture(ring(6, 4.0), 0.4, weights)
 
 
-def apart(prompts: int = 6, modes: int = 4, *, radius: float = 8.0) -> PromptedMixture:
-    """Prompts with components of their own, far from the others'; each prefers one of them."""
-    centres = ring(prompts, radius)[:, None] + ring(modes, 2.0)[None]
-    weights = np.kron(np.eye(prompts), [0.85, *[0.15 / (modes - 1)] * (modes - 1)])
+def apart() -> PromptedMixture:
+    """Six prompts with four components of their own, far from the others'; each prefers one."""
+    centres = ring(6, 8.0)[:, None] + ring(4, 2.0)[None]
+    weights = np.kron(np.eye(6), [0.85, 0.05, 0.05, 0.05])
     return mixture(centres.reshape(-1, 2), 0.4, weights)
 
 

@@ -137,29 +137,22 @@ def _draw(mixture: Mixture, key: jax.Array, temperature: ArrayLike) -> jax.Array
 def load(repository: Repository, names: Sequence[str]) -> Published:
     """The generators of some classes, as in `models/NAME.gen.json`, from a clone at its commit.
 
+    A file is JSON: a dictionary, the shapes of the arrays, and each as the base64 form of whole
+    numbers of 16 bits, little end first, 32,767 of which are a weight of 10.
+
     Raises:
       ValueError: a file is not there, with its name.
     """
-    found = list(map(read_model, repository.read([f"models/{name}.gen.json" for name in names])))
-    infos, arrays = zip(*found, strict=True)
-    stacked = (jnp.asarray(np.stack(of), jnp.float32) for of in zip(*arrays, strict=True))
+    infos, arrays = [], []
+    for content in repository.read([f"models/{name}.gen.json" for name in names]):
+        info, shapes, encoded = json.loads(content)
+        whole = (np.frombuffer(base64.b64decode(text), "<i2") for text in encoded)
+        infos.append(info)
+        arrays.append([of.reshape(shape) for of, shape in zip(whole, shapes, strict=True)])
+    stacked = (np.stack(of) * (_LARGEST / _STEPS) for of in zip(*arrays, strict=True))
     return Published(
         tuple(names),
-        Params(*stacked),
+        Params(*(jnp.asarray(of, jnp.float32) for of in stacked)),
         scales=np.array([float(info["scale_factor"]) for info in infos]),
         lengths=np.array([info["max_seq_len"] for info in infos]),
     )
-
-
-def read_model(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """One published file: what it says of the model, and its five arrays.
-
-    The file is JSON: a dictionary, the shapes of the arrays, and each as the base64 form of whole
-    numbers of 16 bits, little end first, 32,767 of which are a weight of 10. The arrays are those
-    of `Params`.
-    """
-    info, shapes, encoded = json.loads(content)
-    return info, [
-        np.frombuffer(base64.b64decode(text), "<i2").reshape(shape) * (_LARGEST / _STEPS)
-        for text, shape in zip(encoded, shapes, strict=True)
-    ]
