@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
@@ -162,3 +163,31 @@ def sample_batches(
 
     state, latents = jax.lax.scan(batch, state, (jax.random.split(key, prompts.shape[0]), prompts))
     return latents, state
+
+
+def weighted(kind: str, weight: Any, **options: Any) -> optax.GradientTransformationExtraArgs:
+    """The gradient of a score, a function of `cv.guidance` by its name, times eta of CV eq. 14.
+
+    Of the kernels, `prompt_size`, `window` and `truncation` it takes what the score has: only
+    conditional scores see prompts, and only Conditional-Vendi is truncated.
+    """
+    unused = set() if kind == "conditional_vendi" else {"truncation"}
+    unused |= set() if kind.startswith("conditional") else {"prompt_kernel", "prompt_size"}
+    given = {name: value for name, value in options.items() if name not in unused}
+    return optax.chain(getattr(cv.guidance, kind)(**given), optax.scale(weight))
+
+
+def pulled_back(
+    guide: optax.GradientTransformationExtraArgs, features: Callable[[jax.Array], jax.Array]
+) -> optax.GradientTransformationExtraArgs:
+    """A guide of features as one of latents, by the transposed Jacobian; it remembers features."""
+
+    def init(params: Any) -> Any:
+        return guide.init(jax.eval_shape(features, params))
+
+    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
+        found, back = jax.vjp(features, params)
+        moved, state = guide.update(jnp.zeros_like(found), state, found, **given)
+        return back(moved)[0], state
+
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -17,7 +17,6 @@ from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.generators import diffusion
 from experiments.generators.mixture_diffusion import MIXTURES, PromptedMixture
-from experiments.guidance import diffusion_guides
 from experiments.lab import figures, style, tables
 
 KINDS = {
@@ -229,7 +228,7 @@ def draw(
     guide = None
     if kind in KINDS:
         sizes = {"prompt_size": count, "window": window, "truncation": truncation}
-        whole = diffusion_guides.weighted(kind, weight, **kernels, **sizes)
+        whole = diffusion.weighted(kind, weight, **kernels, **sizes)
         guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
     points = mixture.sample(key, prompts.reshape(-1, count))
     if kind != LAW:
