@@ -161,19 +161,17 @@ def restore(make: Callable[..., M], sizes: Any, tree: Mapping[Any, Any]) -> M:
     Raises:
       ValueError: names or shapes are not those of the model.
     """
-    graph, state = nnx.split(nnx.eval_shape(lambda: make(sizes, rngs=nnx.Rngs(0))))
-    variables = dict(nnx.to_flat_state(state))
-    values: dict[Any, Any] = traverse_util.flatten_dict(dict(tree))
-    wanted = {path: variable.shape for path, variable in variables.items()}
-    if odd := wanted.items() ^ {path: np.shape(of) for path, of in values.items()}.items():
+    model = nnx.eval_shape(lambda: make(sizes, rngs=nnx.Rngs(0)))
+    wanted = nnx.to_pure_dict(nnx.state(model))
+    flat: Any = [traverse_util.flatten_dict(dict(of)) for of in (wanted, tree)]
+    own, given = ({(path, leaf.shape) for path, leaf in of.items()} for of in flat)
+    if odd := own ^ given:
         names = {"/".join(map(str, path)) for path, _ in odd}
         raise ValueError(f"parameters of another model: {', '.join(sorted(names))}.")
-    found = {
-        # jnp.asarray would compile a program for every shape.
-        path: variable.replace(jax.device_put(np.asarray(values[path], variable.dtype)))
-        for path, variable in variables.items()
-    }
-    return nnx.merge(graph, nnx.from_flat_state(found))
+    # jnp.asarray would compile a program for every shape.
+    values = jax.tree.map(lambda leaf, value: np.asarray(value, leaf.dtype), wanted, tree)
+    nnx.update(model, jax.device_put(values))
+    return model
 
 
 def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: records.Identity) -> None:

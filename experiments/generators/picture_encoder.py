@@ -79,13 +79,10 @@ def unit(rows: jax.Array) -> jax.Array:
 
 def shifted(pixels: jax.Array, key: jax.Array) -> jax.Array:
     """Each picture moved by a few whole pixels; its edge is repeated."""
-    wide = jnp.pad(pixels, ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0)), mode="edge")
-    corners = jax.random.randint(key, (len(pixels), 2), 0, 2 * _SHIFT + 1)
-
-    def cut(x: jax.Array, corner: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice(x, (*corner, 0), pixels.shape[1:])
-
-    return jax.vmap(cut)(wide, corners)
+    moves = jax.random.randint(key, (len(pixels), 2, 1), 0, 2 * _SHIFT + 1) - _SHIFT
+    end = pixels.shape[1] - 1
+    rows, columns = jnp.clip(moves + jnp.arange(end + 1)[None, None], 0, end).swapaxes(0, 1)
+    return jax.vmap(lambda x, i, j: x[i[:, None], j[None]])(pixels, rows, columns)
 
 
 def _loss(model: PictureEncoder, arrays: Any, key: jax.Array, *, batch: int) -> jax.Array:
