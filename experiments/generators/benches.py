@@ -70,7 +70,7 @@ def load(name: str) -> Bench:
         other pictures.
     """
     if name == MIXTURE:
-        return mixture_bench(mixture_diffusion.shared())
+        return mixture_bench(mixture_diffusion.MIXTURES["shared"]())
     model, judge = latent_diffusion.load(name), picture_encoder.load(name)
     path = sets.FOLDER / f"{name}_features.npz"
     with np.load(path, allow_pickle=False) as stored:

@@ -131,7 +131,7 @@ def test_features_of_other_pictures_or_parameters_are_refused(old, tmp_path, mon
 
 
 def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
-    law = mixture_diffusion.shared()._replace(spread=jnp.float32(0.6))
+    law = mixture_diffusion.MIXTURES["shared"]()._replace(spread=jnp.float32(0.6))
     bench = benches.mixture_bench(law)
     points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
     features = bench.features(bench.model.decode(points))
