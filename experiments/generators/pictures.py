@@ -24,7 +24,6 @@ FASHION = (
 )
 FASHION_FILE = FOLDER / "fashion_prompts.npz"
 _HELD_OUT, _SEED = 10, 0  # One emoji of so many.
-_MAGIC = {1: 2049, 3: 2051}  # Of the IDX format, by the number of axes of an array of bytes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +108,7 @@ def read_idx(path: pathlib.Path, axes: int) -> np.ndarray:
     except (OSError, EOFError) as error:
         raise ValueError(f"{path}: damaged ({error}).") from error
     start = 4 * (axes + 1)
-    if len(content) < start or int.from_bytes(content[:4]) != _MAGIC[axes]:
+    if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
         raise ValueError(f"{path}: not an IDX file of bytes with {axes} axes.")
     shape = np.frombuffer(content[4:start], ">u4").tolist()
     values = np.frombuffer(content[start:], np.uint8)

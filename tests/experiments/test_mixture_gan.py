@@ -114,10 +114,7 @@ def test_critics_of_every_kind_tell_apart_and_generators_move_to_the_data(name):
     after, losses = run(of.generator_step, networks, 60)
     assert losses[-10:].mean() < losses[:10].mean()
     chex.assert_trees_all_equal(after.critic, networks.critic)
-    samples = [
-        mixture_gan.sample({"layers": n.generator}, jax.random.key(9), 64)
-        for n in (networks, after)
-    ]
+    samples = [mixture_gan.sample(n.generator, jax.random.key(9), 64) for n in (networks, after)]
     assert samples[1][:, 0].mean() > samples[0][:, 0].mean() + 0.3
 
 
