@@ -19,6 +19,7 @@ import xarray as xr
 from rich.table import Table
 
 from experiments import lab
+from experiments.cost import timing
 from experiments.cost.call_rows import ROWS, Caller
 from experiments.lab import tables
 
@@ -53,25 +54,25 @@ class Calls(lab.Study):
 
         `left_out` says why a contestant has no numbers.
         """
-        _, write, callers, _, rounds = ROWS[row]
-        spent, why = np.full((2, len(callers), rounds), np.nan), [""] * len(callers)
+        _, write, callers, later, rounds = ROWS[row]
+        first = rounds > 1  # It compiles what is kept.
         with tempfile.TemporaryDirectory() as scratch:
-            folder, cache = (pathlib.Path(scratch) / name for name in ("data", "cache"))
+            folder = pathlib.Path(scratch, "data")
             folder.mkdir()
             write(folder)
-            # The first round compiles what is kept.
-            for number in range(-1 if rounds > 1 else 0, rounds):
-                for place, (name, caller) in enumerate(callers.items()):
-                    context.say(f"round {number + 1} of {rounds}: {name}")
-                    try:
-                        if not why[place]:
-                            numbers = measured(caller, ROWS[row].later, folder, cache, self.peers)
-                            spent[:, place, max(number, 0)] = numbers
-                    except (OSError, subprocess.SubprocessError) as error:
-                        why[place] = reason(error)
+            calls = {
+                name: lambda _, of=caller: measured(of, later, folder, self.peers)
+                for name, caller in callers.items()
+            }
+            given, why = timing.in_turns(calls, lambda *_: rounds + first, context.say)
+        nothing = rounds * [(np.nan, np.nan)]
+        seconds, peak = np.transpose(
+            [given.get(of, nothing)[-rounds:] for of in callers], (2, 0, 1)
+        )
         axes = "contestant", "round"
+        reasons = [why.get(name, "") for name in callers]
         return xr.Dataset(
-            {"seconds": (axes, spent[0]), "peak": (axes, spent[1]), "left_out": (axes[:1], why)},
+            {"seconds": (axes, seconds), "peak": (axes, peak), "left_out": (axes[0], reasons)},
             {"contestant": list(callers)},
         )
 
@@ -79,46 +80,46 @@ class Calls(lab.Study):
         """The median of each contestant, and that of ours over the least of the peers."""
         grid = Table("call", "by", "CPU s", "of the fastest peer", "peak, MB")
         for cell, found in run.results.items():
-            row, ratios = ROWS[cell.values["row"]], ratios_of(cell.values["row"], found)
-            for name, caller in row.callers.items():
-                of = found.sel(contestant=name)
-                numbers = of.seconds.median(), ratios[name], of.peak.median() / 1e6
-                shown = [tables.number(float(number), digits=3) for number in numbers]
-                shown = [of.left_out.item() or shown[0], "" if caller.peer else shown[1], shown[2]]
-                grid.add_row(row.words, name, *shown)
+            row = ROWS[cell.values["row"]]
+            medians = found[["seconds", "peak"]].median("round")
+            numbers = [medians.seconds, ratios_of(cell.values["row"], found), medians.peak / 1e6]
+            for place, (name, caller) in enumerate(row.callers.items()):
+                shown = [tables.number(of[place].item(), digits=3) for of in numbers]
+                shown[0] = found.left_out[place].item() or shown[0]
+                grid.add_row(row.words, name, shown[0], "" if caller.peer else shown[1], shown[2])
         yield grid
 
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
         """The table; `ratio(row, contestant)`; `seconds` and `peak`, in GB, of the same."""
-        by_row = {cell.values["row"]: of for run in runs[:1] for cell, of in run.results.items()}
+        (run,) = runs
+        by_row = {cell.values["row"]: of for cell, of in run.results.items()}
 
         def ratio(row: str, contestant: str = "ours") -> float:
-            return ratios_of(row, by_row[row])[contestant]
+            return ratios_of(row, by_row[row]).sel(contestant=contestant).item()
 
         def median(of: str, row: str, contestant: str = "ours") -> float:
             return by_row[row][of].sel(contestant=contestant).median().item()
 
+        (table,) = run.study.tables(run)
         return {
             "ratio": ratio,
             "first": lambda call: median("seconds", f"first_{call}", "ours, nothing kept"),
             "seconds": partial(median, "seconds"),
             "peak": lambda *where: median("peak", *where) / 1e9,
-            "table": next((table for run in runs for table in run.study.tables(run)), []),
+            "table": table,
         }
 
 
-def ratios_of(row: str, found: xr.Dataset) -> dict[str, float]:
-    """By contestant, its median CPU seconds over the least of its peers."""
-    callers = ROWS[row].callers
-    medians = {n: found.seconds.sel(contestant=n).median().item() for n in callers}
-    peers = [medians[name] for name, caller in callers.items() if caller.peer]
-    least = min((seconds for seconds in peers if not np.isnan(seconds)), default=np.nan)
-    return {name: seconds / least for name, seconds in medians.items()}
+def ratios_of(row: str, found: xr.Dataset) -> xr.DataArray:
+    """Median CPU seconds by contestant, over the least of the peers."""
+    medians = found.seconds.median("round")
+    peers = [name for name, caller in ROWS[row].callers.items() if caller.peer]
+    return medians / medians.where(medians.contestant.isin(peers)).min()
 
 
 def measured(
-    caller: Caller, later: bool, folder: pathlib.Path, cache: pathlib.Path, peers: str | None
+    caller: Caller, later: bool, folder: pathlib.Path, peers: str | None
 ) -> tuple[float, float]:
     """The CPU seconds and the peak memory of one contestant, in a process on one core.
 
@@ -127,7 +128,7 @@ def measured(
     """
     words = [os.fspath(_CALLERS), *caller[:2], *["later"] * later]
     words = words if caller.setup else shlex.split(caller.call)
-    own = {"PYTHONPATH": os.fspath(_CALLERS.parents[2]), "XDG_CACHE_HOME": os.fspath(cache)}
+    own = {"PYTHONPATH": os.fspath(_CALLERS.parents[2]), "XDG_CACHE_HOME": f"{folder}-cache"}
     own |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     own |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": str(caller.keeps).lower()}
     kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
@@ -143,13 +144,6 @@ def measured(
         return seconds, np.nan
     told = json.loads(finished.stdout.splitlines()[-1])
     return told["seconds"] if later else seconds, told["peak"]
-
-
-def reason(error: Exception) -> str:
-    """Why a contestant has no numbers, in a few words."""
-    if isinstance(error, subprocess.TimeoutExpired):
-        return f"took more than {_LIMIT:.0f} s"
-    return f"{getattr(error, 'stderr', None) or error}".splitlines()[-1][:100]
 
 
 @contextlib.contextmanager

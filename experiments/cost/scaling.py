@@ -21,10 +21,9 @@ from condvendi_jax.base import memory
 from condvendi_jax.cli import provenance
 from experiments import data as data_sets
 from experiments import lab
-from experiments.cost import contests, measured, timing
+from experiments.cost import contests, measured, timing, worker
 from experiments.cost.contests import PACKAGES
 from experiments.cost.measured import PARTS
-from experiments.cost.worker import Worker
 from experiments.data import mixture
 from experiments.lab import Bandwidths, scales
 
@@ -96,8 +95,8 @@ class Scaling(lab.Study):
                 versions[package] = importlib.metadata.version(package)
         # This process measures nothing and must not take the accelerator from those that do.
         jax.config.update("jax_platforms", "cpu")
-        with Worker() as worker:
-            limit, on = worker.request(_device)
+        with worker.process() as pool:
+            limit, on = pool.submit(_device).result()
         scratch = tempfile.TemporaryDirectory()
         folder = pathlib.Path(scratch.name)
         points, arrays = self._write(folder, load(), seed)
@@ -172,14 +171,14 @@ class Scaling(lab.Study):
 
     def tables(self, run):
         """Seconds and memory of every contest, then the accuracy, who was left out, the machine."""
-        among = measured.records(run)
-        yield from (measured.contest(part, among) for part in self.largest)
-        yield measured.contest("order 2", among, memory=True)
-        grid = measured.accuracy(among)
+        found = measured.of_run(run)
+        yield from (measured.contest(part, found) for part in self.largest)
+        yield measured.contest("order 2", found, memory=True)
+        grid = measured.accuracy(found)
         notes = [
-            f"left out: {name} ({record.part}, {record.data}, n = {record.n:,}): {why}"
-            for record in among
-            for name, why in record.found.left_out.to_series().items()
+            "left out: {} ({part}, {data}, n = {n:,}): {}".format(name, why, **cell.values)
+            for cell, of_cell in run.results.items()
+            for name, why in of_cell.left_out.to_series().items()
             if why
         ]
         grid.caption = "\n".join([*notes, f"on {_machine(run)}"])
@@ -188,18 +187,20 @@ class Scaling(lab.Study):
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
         """Tables, the machine, `ratio(part, one, other, n)` of mixtures, the worst errors."""
-        among = [record for run in runs[:1] for record in measured.records(run)]
-        accurate = [of for record in among if (of := record.errors("by tolerance")).error.size]
-        rms = [[measured.rms(r.at_products(k)) for k in ("plain SLQ", "by budget")] for r in among]
+        found = measured.of_run(runs[0])
+        norms = found.value.sel(part="order 2").isel(call=0, end=0)
+        ours, exact = (norms.sel(contestant=name) for name in ("library", "float64"))
+        held = measured.errors(found, "by tolerance").held
+        plain, budget = (measured.rms(found, name) for name in ("plain SLQ", "by budget"))
         return {
-            "ratio": functools.partial(measured.ratio, among),
-            "contest": lambda part: measured.contest(PARTS[part], among),
-            "accuracy": measured.accuracy(among),
-            "machine": "".join(map(_machine, runs[:1])),
-            "norm_error": max((record.norm_error() for record in among), default=np.nan),
-            "held": sum(of.held.sum().item() for of in accurate),
-            "intervals": sum(of.held.count().item() for of in accurate),
-            "factor": np.nanmin([*(plain / ours for plain, ours in rms), np.inf]),
+            "ratio": functools.partial(measured.of_mixture, found),
+            "contest": lambda part: measured.contest(PARTS[part], found),
+            "accuracy": measured.accuracy(found),
+            "machine": _machine(runs[0]),
+            "norm_error": abs(ours / exact - 1).max(),
+            "held": held.sum(),
+            "intervals": held.count(),
+            "factor": (plain / budget).min(),
         }
 
     @classmethod
