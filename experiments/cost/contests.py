@@ -110,7 +110,7 @@ def run_cell(
         return study.repeats + warms_up
 
     with contextlib.ExitStack() as stack:
-        pools = {name: stack.enter_context(worker.process()) for name in entries}
+        pools = {name: stack.enter_context(worker.processes()) for name in entries}
 
         def call(name: str, seed: int) -> dict[str, Any]:
             return pools[name].submit(worker.run, entries[name].function, cell, seed).result()

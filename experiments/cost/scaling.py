@@ -95,7 +95,7 @@ class Scaling(lab.Study):
                 versions[package] = importlib.metadata.version(package)
         # This process measures nothing and must not take the accelerator from those that do.
         jax.config.update("jax_platforms", "cpu")
-        with worker.process() as pool:
+        with worker.processes() as pool:
             limit, on = pool.submit(_device).result()
         scratch = tempfile.TemporaryDirectory()
         folder = pathlib.Path(scratch.name)

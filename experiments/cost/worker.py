@@ -52,15 +52,15 @@ def load_points(cell: Cell) -> list[np.ndarray]:
 
 
 @contextlib.contextmanager
-def process() -> Iterator[ProcessPoolExecutor]:
-    """A pool of one process, which runs one contestant and is killed at the end."""
+def processes(count: int = 1) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes, one for a contestant, which are killed at the end."""
     # Forking would copy the runtime of this process.
-    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start)
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start)
     try:
         yield pool
     finally:
-        for of_pool in list((pool._processes or {}).values()):
-            of_pool.kill()
+        for process in list((pool._processes or {}).values()):
+            process.kill()
         pool.shutdown()
 
 

@@ -15,8 +15,9 @@ from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, models, style, tables
 from experiments.language_models import judged, reweighting
+from experiments.language_models.judged import WHOLE
 
-WHOLE, SAME, MATCHED = "whole", "same prompts", "matched"
+SAME, MATCHED = "same prompts", "matched"
 BOTH, ALL = "both", "all"
 _ORDERS = list(judged.PAPERS.values())
 _DRAWN = 1e5  # Larger scores say that no two answers are alike.
@@ -51,27 +52,26 @@ class PostTraining(lab.Study):
 
     def prepare(self, load, seed):
         """Parts the answers by set of prompts and text, and chooses the bandwidth."""
-        pairs = load()
-        parts = {name: _texts(of) for name, of in _by_benchmark(pairs).items()}
-        rows = {
-            name: {text: judged.by_prompt(part)[0] for text, part in of.items()}
-            for name, of in parts.items()
-        }
-        stages = list(models.rows_by_model(pairs.labels["models"]))
-        for part in (part for of in parts.values() for part in of.values()):
-            if (found := list(models.rows_by_model(part.labels["models"]))) != stages:
-                raise ValueError(
-                    f"--models: expected {', '.join(stages)}, in this order, for every benchmark, "
-                    f"whole and matched; received {', '.join(found)}."
-                )
-        first = next(iter(rows.values()))[WHOLE]
+        pairs, state, counts = load(), {}, {}
+        stages = tuple(models.rows_by_model(pairs.labels["models"]))
+        for name, of in _by_benchmark(pairs).items():
+            for text, part in _texts(of).items():
+                rows, _ = judged.by_prompt(part)
+                state[name, text] = part, rows
+                counts.setdefault(name, {})[text] = rows.shape[1]
+                if (found := judged.by_model(part, rows, "models")) != stages:
+                    raise ValueError(
+                        f"--models: expected {', '.join(stages)}, in this order, for every "
+                        f"benchmark, whole and matched; received {', '.join(found)}."
+                    )
+        (_, first), *_ = state.values()
         return self.ready(
             pairs,
-            state=(parts, rows),
+            state=state,
             widths=self.widths.resolve(pairs),
-            stages=tuple(stages),
+            stages=stages,
             of_each=first.shape[2],
-            counts={name: {t: r.shape[1] for t, r in of.items()} for name, of in rows.items()},
+            counts=counts,
         )
 
     def axes(self):
@@ -100,8 +100,7 @@ class PostTraining(lab.Study):
           papers' score at the weights of `reweight`, for the last benchmark's whole answers at
           the scale shown.
         """
-        parts, rows = state
-        part, rows = parts[benchmark][text], rows[benchmark][text]
+        part, rows = state[benchmark, text]
         outputs, count = part.outputs[rows], rows.shape[1]
         found = judged.scored(outputs, self.stages, scale)
         words = part.labels.get("words", np.full(len(part), np.nan))[rows]
@@ -128,22 +127,18 @@ class PostTraining(lab.Study):
         one_kind = unit.shape == asked.shape
         near = np.sum(unit * asked, axis=3) if one_kind else np.full(rows.shape, np.nan)
         of_steps = ("score", "step")
-        others = xr.Dataset(
-            {
-                "effect": (of_steps, changes.mean(axis=2) / np.where(spread > 0, spread, np.nan)),
-                "narrower": (of_steps, np.mean(falls, axis=2)),
-                "words": ("model", words.mean(axis=(1, 2))),
-                "empty": ("model", np.sum(words == 0, axis=(1, 2))),
-                "unlike": ("model", 1 - alike.mean(axis=(1, 2))),
-                "near": ("model", near.mean(axis=(1, 2))),
-                "correlation": (("score", "model", "end"), np.stack(correlation, axis=1)),
-            },
-            {
-                "score": list(judged.PAPERS),
-                "model": list(self.stages),
-                "step": [f"{self.stages[b]} to {self.stages[a]}" for b, a in self.steps],
-            },
-        )
+        fields = {
+            "effect": (of_steps, changes.mean(axis=2) / np.where(spread > 0, spread, np.nan)),
+            "narrower": (of_steps, np.mean(falls, axis=2)),
+            "words": ("model", words.mean(axis=(1, 2))),
+            "empty": ("model", np.sum(words == 0, axis=(1, 2))),
+            "unlike": ("model", 1 - alike.mean(axis=(1, 2))),
+            "near": ("model", near.mean(axis=(1, 2))),
+            "correlation": (("score", "model", "end"), np.stack(correlation, axis=1)),
+        }
+        steps = [f"{self.stages[b]} to {self.stages[a]}" for b, a in self.steps]
+        labels = {"score": list(judged.PAPERS), "model": list(self.stages), "step": steps}
+        others = xr.Dataset(fields, labels)
         last = list(self.counts)[-1], WHOLE, self.widths.shown
         if (benchmark, text, scale.coordinate) == last:  # It takes minutes.
             context.say("reweighted")
@@ -159,10 +154,9 @@ class PostTraining(lab.Study):
         prompt = np.repeat(np.arange(outputs.shape[1], dtype=np.float32), outputs.shape[2])[:, None]
         values = np.empty((len(_ORDERS), len(self.distances), len(outputs)))
         for stage, answers in enumerate(outputs.reshape(len(outputs), len(prompt), -1)):
+            equal = cv.Pairs(answers, prompt, **width.kernels)
             for place, within in enumerate(self.distances):
-                distance = within / outputs.shape[1] ** 0.5
-                equal = cv.Pairs(answers, prompt, **width.kernels)
-                weights = reweighting.reweight(equal, distance=distance)
+                weights = reweighting.reweight(equal, distance=within / outputs.shape[1] ** 0.5)
                 pairs = cv.Pairs(answers, prompt, weights=weights, **width.kernels)
                 for score, order in enumerate(_ORDERS):
                     values[score, place, stage] = cv.decompose(pairs, order=order).conditional

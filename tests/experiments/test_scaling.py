@@ -231,7 +231,7 @@ def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):
     code = (
         "from experiments.cost import peers, worker\n"
         f"cell = dict(outputs={path!r}, prompts={path!r}, n=12_000, bandwidths=[1, 1])\n"
-        "with worker.process() as pool:\n"
+        "with worker.processes() as pool:\n"
         "    pool.submit(abs, 0).result()\n"
         "    print('ready', flush=True)\n"
         "    pool.submit(worker.run, peers.float64, cell, 0).result()\n"
