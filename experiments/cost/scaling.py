@@ -106,18 +106,10 @@ class Scaling(lab.Study):
 
     def _write(self, folder, pairs, seed):
         """Writes the points that the processes read; data sets by name, all arrays that enter."""
-        points: dict[str, Points] = {}
-        arrays: dict[str, np.ndarray] = {}
-
-        def add(name, description, bandwidths, kind):
-            outputs, prompts = (np.load(path, mmap_mode="r") for path in paths(folder, name))
-            arrays.update({f"{name} outputs": outputs, f"{name} prompts": prompts})
-            points[name] = Points(description, len(outputs), bandwidths, kind)
-
-        dimensions = self.output_dimension, self.prompt_dimension
-        write_mixture(folder, max(self.largest.values(), default=2), dimensions, seed)
+        dimensions, n = (self.output_dimension, self.prompt_dimension), max(self.largest.values())
+        write_mixture(folder, n, dimensions, seed)
         given = Bandwidths("given", self.bandwidth, self.bandwidth, "given")
-        add("mixture", mixture.describe(dimensions), given, "mixture")
+        points = {"mixture": Points(mixture.describe(dimensions), n, given, "mixture")}
         first = f"{pairs.name} (set)" if pairs.name == "mixture" else pairs.name
         beside = _BESIDE if pairs.name == "emoji" else {}
         real = {first: pairs} | {name: data_sets.load(which) for name, which in beside.items()}
@@ -126,10 +118,15 @@ class Scaling(lab.Study):
             for path, rows in zip(paths(folder, name), (pairs.outputs, pairs.prompts), strict=True):
                 np.save(path, np.asarray(rows, np.float32)[order])
             median = scales.by_rule(pairs, "median", seed)
-            add(name, pairs.description, median, "real")
+            points[name] = Points(pairs.description, len(pairs), median, "real")
             if name == first:
                 narrow = {"kind": "narrow", "bandwidths": median.scaled(_NARROW)}
                 points[f"{name}, narrow"] = dataclasses.replace(points[name], **narrow)
+        arrays = {
+            f"{name} {role}": np.load(path, mmap_mode="r")
+            for name in ("mixture", *real)
+            for role, path in zip(("outputs", "prompts"), paths(folder, name), strict=True)
+        }
         return points, arrays
 
     def cells(self):
