@@ -15,7 +15,7 @@ from oracles import entropy, gaussian_gram
 from processes import started
 from small import small_pairs
 
-from experiments.cost import contests, engines, measured, peers, scaling, timing
+from experiments.cost import contests, engines, peers, scaling, timing
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.scaling import Points, Scaling
 from experiments.lab import Bandwidths
@@ -189,7 +189,7 @@ def measured_of(part, given, **left_out):
     }
     found = dataset(calls, left_out).expand_dims(part=[part], data=["mixture"], n=[5000])
     run: Any = SimpleNamespace(found=found, study=settings())
-    return measured.of_run(run).sel(data="mixture", n=5000)
+    return scaling.of_run(run).sel(data="mixture", n=5000)
 
 
 def test_two_calls_are_no_number_and_three_have_a_spread():
@@ -199,13 +199,13 @@ def test_two_calls_are_no_number_and_three_have_a_spread():
     found = measured_of("order 2", calls, vendi_score="is not there").sel(part="order 2")
     spreads = timing.spread(found.seconds, "call")
     assert spreads.sel(contestant="library").values.tolist() == [2, 1, 4]
-    assert measured.ratio(found, "dense torch", "library").values.tolist() == [3, 2, 4]
+    assert scaling.ratio(found, "dense torch", "library").values.tolist() == [3, 2, 4]
     with pytest.raises(ValueError, match="library is compared with itself"):
-        measured.ratio(found, "library", "library")
+        scaling.ratio(found, "library", "library")
     # Two calls count of dense JAX, and none of a contestant that is not there.
     for name in ("dense JAX", "vendi_score"):
         assert spreads.sel(contestant=name).isnull().all()
-        assert measured.ratio(found, name, "library").isnull().all()
+        assert scaling.ratio(found, name, "library").isnull().all()
         assert found.mebibytes.sel(contestant=name).isnull()
     calls = xr.DataArray([[1.0, np.nan, 2.0], [1234.0, 0.5, 2.0]], dims=("contestant", "call"))
     none, three = timing.in_words(timing.spread(calls, "call"), 2).values
@@ -218,7 +218,7 @@ def test_errors_and_coverage_are_counted_over_seeds():
     values = {"exact": [0.0] * 3, "by tolerance": estimates}
     calls = {name: [(1, {"vendi": of}) for of in each] for name, each in values.items()}
     found = measured_of("measure", calls)
-    of = measured.errors(found, "by tolerance").sel(quantity="vendi")
+    of = scaling.errors(found, "by tolerance").sel(quantity="vendi")
     np.testing.assert_allclose(of.error, [0.001, 0.001, 0.003], rtol=2e-3)
     np.testing.assert_allclose(of.half, [0.0015, 0.00175, 0.0015], rtol=2e-3)
     assert of.held.values.tolist() == [1, 1, 0]
