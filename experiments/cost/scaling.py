@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -216,7 +215,14 @@ class Scaling(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        return draw(runs[0])
+        (run,) = runs
+        found, study = of_run(run), run.study
+        dtype = next(iter(run.provenance.values()))["dtype"]
+        words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
+        words += f"{study.repeats} calls or more."
+        drawn = draw_times(found.sel(data="mixture")), draw_shares(found, study.rtol)
+        named = zip(cls.drawings, drawn, strict=True)
+        return {name: style.caption(of, words) for name, of in named if of is not None}
 
 
 def of_run(run: Run) -> xr.Dataset:
@@ -329,54 +335,34 @@ def accuracy(found: xr.Dataset) -> Table:
     return grid
 
 
-def draw(run: Run) -> dict[str, Figure]:
-    """Seconds against n, a panel a part; the time of estimates over that of all eigenvalues."""
-    found, drawn, name, study = of_run(run), {}, run.study.name, run.study
-    mixture = found.sel(data="mixture")
+def draw_times(mixture: xr.Dataset) -> Figure | None:
+    """Seconds against n, a panel for each part with more than two sizes; None without any.
+
+    A line is a contestant with two sizes or more; bars are from the least to the most.
+    """
     seconds = timing.spread(mixture.seconds, "call")
     parts = {part: seconds.sel(part=part).dropna("n", how="all") for part in _PANELS}
     parts = {part: of for part, of in parts.items() if of.n.size > 2}
-    if parts:
-        figure, panels = style.panels(len(parts), size=(7 / len(parts), 2.8), sharey=True)
-        for panel, (part, of) in zip(panels, parts.items(), strict=True):
-            _draw_times(panel, part, of)
-        style.label_lines(*panels)
-        words = "; ".join(filter(None, (_quickest(part, mixture.sel(part=part)) for part in parts)))
-        drawn[f"{name}_time"] = style.headline(figure, f"Time: {words}")
-    shares = 100 * ratio(found.sel(part="measure"), "stored", "exact").stack(place=("data", "n"))
-    shares = shares.dropna("place")
-    if shares.place.size:
-        places = [f"{data}, {n:,}" for data, n in shares.place.values]
-        shares = shares.drop_vars(["place", "data", "n"]).assign_coords(place=places)
-        ends = {"value": shares.isel(end=0), "ends": shares.isel(end=[1, 2])}
-        words = f"Scores of order 1 to within {study.rtol:.1%}: {ends['value'].min():.0f}% to "
-        words += f"{ends['value'].max():.0f}% of the time of all eigenvalues"
-        drawn[f"{name}_estimates"] = dots.facets(
-            xr.Dataset(ends).expand_dims(["one", "panel"]), row="place", hue="one", column="panel",
-            x_label="% of the time of all eigenvalues", headline=words,
-            each=lambda panel, _: panel.set_xlim(0),
-        )  # fmt: skip
-    dtype = next(iter(run.provenance.values()))["dtype"]
-    words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
-    words += f"{study.repeats} calls or more."
-    return {k: style.caption(of, words) for k, of in drawn.items()}
-
-
-def _draw_times(panel: Axes, part: str, seconds: xr.DataArray) -> None:
-    """A line a contestant with two sizes or more, and bars from the least to the most."""
-    title, names = _PANELS[part]
-    for at, name in enumerate(names):
-        of = seconds.sel(contestant=name).dropna("n")
-        if of.n.size < 2:
-            continue
-        median, least, most = of.values
-        look: dict[str, Any] = {"c": _COLOURS[at], "marker": style.MARKERS[at], "elinewidth": 1}
-        look |= {"ls": "--" if EVERY[name].peer else "-", "label": name if at else "ours"}
-        panel.errorbar(of.n, median, [median - least, most - median], **look)
-    panel.set_yscale("log")
-    style.log_counts(panel, seconds.n.values[::2])
-    panel.set(xlabel="sample size n", ylabel="seconds a call", title=title)
-    panel.label_outer()
+    if not parts:
+        return None
+    figure, panels = style.panels(len(parts), size=(7 / len(parts), 2.8), sharey=True)
+    for panel, (part, of_part) in zip(panels, parts.items(), strict=True):
+        title, names = _PANELS[part]
+        for at, name in enumerate(names):
+            of = of_part.sel(contestant=name).dropna("n")
+            if of.n.size < 2:
+                continue
+            median, least, most = of.values
+            look: dict[str, Any] = {"c": _COLOURS[at], "marker": style.MARKERS[at], "elinewidth": 1}
+            look |= {"ls": "--" if EVERY[name].peer else "-", "label": name if at else "ours"}
+            panel.errorbar(of.n, median, [median - least, most - median], **look)
+        panel.set_yscale("log")
+        style.log_counts(panel, of_part.n.values[::2])
+        panel.set(xlabel="sample size n", ylabel="seconds a call", title=title)
+        panel.label_outer()
+    style.label_lines(*panels)
+    found = (_quickest(part, mixture.sel(part=part)) for part in parts)
+    return style.headline(figure, f"Time: {'; '.join(filter(None, found))}")
 
 
 def _quickest(part: str, mixture: xr.Dataset) -> str:
@@ -388,6 +374,27 @@ def _quickest(part: str, mixture: xr.Dataset) -> str:
     last = medians.isel(n=-1)
     least = last.isel(contestant=last.argmin("contestant"))
     return f"{least.contestant.item()} {least:.2g} times ours at n = {least.n.item():,}"
+
+
+def draw_shares(found: xr.Dataset, rtol: float) -> Figure | None:
+    """The time of estimates over that of all eigenvalues, a row a data set and n."""
+    shares = 100 * ratio(found.sel(part="measure"), "stored", "exact")
+    shares = shares.stack(place=("data", "n")).dropna("place")
+    if not shares.place.size:
+        return None
+    places = [f"{data}, {n:,}" for data, n in shares.place.values]
+    shares = shares.drop_vars(["place", "data", "n"]).assign_coords(place=places)
+    median = shares.isel(end=0)
+    words = f"Scores of order 1 to within {rtol:.1%}: {median.min():.0f}% to {median.max():.0f}%"
+    return dots.facets(
+        xr.Dataset({"value": median, "ends": shares[1:]}).expand_dims(["one", "panel"]),
+        row="place",
+        hue="one",
+        column="panel",
+        headline=f"{words} of the time of all eigenvalues",
+        x_label="% of the time of all eigenvalues",
+        each=lambda panel, _: panel.set_xlim(0),
+    )
 
 
 def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:

@@ -193,8 +193,8 @@ def measured_of(part, given, **left_out):
 
 
 def test_two_calls_are_no_number_and_three_have_a_spread():
-    seconds = {"library": (9.0, 1.0, 2.0, 4.0), "dense torch": (0.5, 4.0, 6.0, 8.0)}
-    seconds["dense JAX"] = (0.5, 4.0, 6.0)
+    seconds = {"library": [9.0, 1.0, 2.0, 4.0], "dense torch": [0.5, 4.0, 6.0, 8.0]}
+    seconds["dense JAX"] = [0.5, 4.0, 6.0]
     calls = {name: [(taken, {"joint": 1}) for taken in of] for name, of in seconds.items()}
     found = measured_of("order 2", calls, vendi_score="is not there").sel(part="order 2")
     spreads = timing.spread(found.seconds, "call")
