@@ -160,9 +160,8 @@ def _guide(
     kind: str, window: int, bandwidths: tuple[float, float], prompt_size: int
 ) -> optax.GradientTransformationExtraArgs:
     """Guidance by Conditional-RKE, or by Conditional-Vendi with a tenth of its eigenvalues."""
-    latents, prompts = map(cv.Gaussian, bandwidths)
-    options: Any = {"output_kernel": latents, "prompt_kernel": prompts}
-    options |= {"window": window, "prompt_size": prompt_size}
+    options: Any = {"window": window, "prompt_size": prompt_size}
+    options["output_kernel"], options["prompt_kernel"] = map(cv.Gaussian, bandwidths)
     if kind == "conditional_rke":
         return cv.guidance.conditional_rke(**options)
     return cv.guidance.conditional_vendi(**options, truncation=max(1, window // 10))

@@ -50,11 +50,7 @@ _COLOURS = (style.BLUE, style.VERMILION, style.ORANGE, style.PINK)
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """A data set of the benchmark.
-
-    Its kind is 'mixture', 'real', or 'narrow' (the same arrays as the real data before it, under
-    smaller bandwidths).
-    """
+    """A data set: a 'mixture', a 'real' one, or the one before it 'narrow', at less bandwidth."""
 
     description: str
     n: int

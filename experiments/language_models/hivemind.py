@@ -293,14 +293,11 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
     from scipy.spatial import distance
 
-    apart = np.where(np.eye(len(first), dtype=bool), 0, np.maximum(1 - first, 0))
-    condensed = distance.squareform(apart, checks=False)
+    condensed = distance.squareform(np.maximum(1 - first, 0), checks=False)
     linkage = hierarchy.linkage(condensed, "average", optimal_ordering=True)
     order = hierarchy.leaves_list(linkage)  # Neighbours are most alike.
-    values = found.overlap.isel(text=-1).values.copy()
-    values = values[np.ix_(order, order)]
-    below = np.tril_indices(len(order))
-    values[below] = first[np.ix_(order, order)][below]
+    last, below = found.overlap.isel(text=-1).values, np.tri(len(order), dtype=bool)
+    values = np.where(below, *(of[np.ix_(order, order)] for of in (first, last)))
     figure, (panel,) = style.panels(1, size=(2.6 + 0.36 * len(order), 2.4 + 0.34 * len(order)))
     names = [study.models[m] for m in order]
     np.fill_diagonal(values, np.nan)

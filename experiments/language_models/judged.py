@@ -59,10 +59,8 @@ def labelled(pairs: data.PairedEmbeddings) -> data.PairedEmbeddings:
 def bandwidth_of(pairs: data.PairedEmbeddings, *, share: bool = True) -> float:
     """The bandwidth from the `labelled` pairs for training; equal ones that differ do not count.
 
-    Args:
-      pairs: of answers.
-      share: whether the mean of the squared kernel shall be the share of the pairs that are the
-        same, so that RKE counts as people do; otherwise the bandwidth is the likeliest.
+    With `share`, the mean of the squared kernel is the share of the pairs that are the same, so
+    that RKE counts as people do; otherwise the bandwidth is the likeliest.
     """
     differ = np.any(pairs.outputs != pairs.further["second"], axis=1)
     used = pairs.rows(pairs.labels["train"] & (pairs.labels["same"] | differ))
@@ -184,16 +182,12 @@ def family_of(model: str) -> str:
 
 
 def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
-    """Of each prompt, what the three scores are made of, float64 `[3, ..., prompts]`.
+    """What the three scores of answers `[..., prompts, answers, d]` are made of, by prompt.
 
-    The entropies of order 1 and 2 of its answers, and minus the log of the mean squared kernel of
-    two different answers. Under prompts that are equal or different, Conditional-Vendi is the
-    exponential of the mean of the first over the prompts, Conditional-RKE 1 over the mean of exp of
-    minus the second, and its unbiased form the same of the third.
-
-    Args:
-      outputs: embeddings `[..., prompts, answers, d]`.
-      bandwidth: of the Gaussian kernel.
+    Float64 `[3, ..., prompts]`: the entropies of order 1 and 2, and minus the log of the mean
+    squared kernel of two different answers. Under prompts that are equal or different,
+    Conditional-Vendi is the exponential of the mean of the first over the prompts, Conditional-RKE
+    1 over the mean of exp of minus the second, and its unbiased form the same of the third.
     """
     rows, n = outputs.astype(np.float64), outputs.shape[-2]
     norms = np.sum(rows**2, axis=-1)
@@ -213,15 +207,10 @@ def conditional(entropies: np.ndarray) -> np.ndarray:
 
 
 def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Dataset:
-    """The scores of models on the same prompts, and which of them can be told apart.
+    """The scores of models by their answers `[models, prompts, answers, d]`, and who is apart.
 
     Log Conditional-Vendi and 1 / Conditional-RKE are means over the prompts: paired t-tests compare
     these means, and errors of the scores are to first order.
-
-    Args:
-      outputs: embeddings `[models, prompts, answers, d]`.
-      models: their names.
-      width: of the answers.
 
     Returns:
       Over `score` and `model`: `value`; `error`, one standard error over the prompts; `interval`,
