@@ -26,6 +26,7 @@ from experiments.lab import tables
 
 _CALLERS = pathlib.Path(__file__).with_name("callers.py")
 _LIMIT = 300.0  # Seconds of the clock that a process may take.
+Writer = Callable[[pathlib.Path], Any]  # Of the data of a row, to a folder.
 
 
 class Caller(NamedTuple):
@@ -49,7 +50,7 @@ class Row(NamedTuple):
     """
 
     words: str
-    write: Callable[[pathlib.Path], Any]
+    write: Writer
     callers: Mapping[str, Caller]
     later: bool = True
     rounds: int = timing.AT_LEAST
@@ -167,11 +168,7 @@ _NOTHING = {"import of NumPy": _PEER("", "-c 'import numpy'")}
 
 
 def _command(
-    words: str,
-    write: Callable[[pathlib.Path], Any],
-    call: str,
-    rounds: int = timing.AT_LEAST,
-    **peers: Caller,
+    words: str, write: Writer, call: str, rounds: int = timing.AT_LEAST, **peers: Caller
 ) -> Row:
     """A whole command; what it keeps in the folder 'embedded' no other call finds."""
     whole = f"-m condvendi_jax.cli {call} --overwrite"
