@@ -11,8 +11,8 @@ import condvendi_jax as cv
 from experiments import lab
 from experiments.lab import figures, models, style, tables
 from experiments.language_models import judged
+from experiments.language_models.judged import WHOLE
 
-WHOLE, CUT = "whole", "cut"
 _TOML = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("utf-8"))
 PUBLISHED: dict[str, dict[str, list[float]]] = _TOML["cures"]
 
@@ -47,7 +47,7 @@ class Interventions(lab.Study):
             state=state,
             widths=self.widths.resolve(pairs),
             counts={name: list(rows.shape) for name, (_, rows) in state.items()},
-            texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
+            texts=tuple(judged.texts_of(pairs)),
         )
 
     def axes(self):
@@ -64,8 +64,8 @@ class Interventions(lab.Study):
           answers at the scale shown, else the one of the tables.
         """
         part, rows = state[source]
-        outputs = (part.outputs if text == WHOLE else part.further["truncated"])[rows]
-        names = part.labels["models"][rows[:, 0, 0]].astype(str).tolist()
+        outputs = judged.texts_of(part)[text][rows]
+        names = list(judged.by_model(part, rows, "models"))
         quality = part.labels["quality"][rows].astype(float)
         prompts = np.repeat(np.arange(rows.shape[1]), rows.shape[2])
         answers, values = (
