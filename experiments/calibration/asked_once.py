@@ -40,12 +40,10 @@ _LOOKS: dict[str, dict[str, Any]] = {
 class AskedOnce(lab.Study):
     """What can one output to each prompt say of the number of different outputs to one prompt?"""
 
-    name = "asked_once"
     control = "The truth is known from the outputs that are left out; sets differ in size."
     grows = ("set",)
     data = None
     tolerance = 0.02  # Rounding may decide on a draw.
-    drawings = ("asked_once", "asked_once_sets")
 
     families: tuple[str, ...] = lab.flag(
         tuple(methods.FAMILIES), "Shipped sets.", choices=tuple(methods.FAMILIES)

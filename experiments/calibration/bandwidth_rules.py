@@ -121,12 +121,10 @@ def counts(
 class BandwidthRules(lab.Study):
     """Which rule for the bandwidths gives the right number of modes?"""
 
-    name = "bandwidth_rules"
     control = "Bandwidths are chosen on one half and judged on the other; sets differ in size."
     grows = ("set", "level")
     version = 2
     data = None
-    drawings = ("bandwidth_rules",)
 
     sets: tuple[str, ...] = lab.flag(
         tuple(known_modes.SETS), "The sets, at least three.", choices=tuple(known_modes.SETS)

@@ -67,13 +67,11 @@ class Judged(NamedTuple):
 class CaptionsJudged(lab.Study):
     """Do scores of photographs and captions agree with people, and do they see a changed word?"""
 
-    name = "captions_judged"
     version = 2
     tolerance = 1e-2  # Rounding decides a few of the choices of the kernel score of order 2.
     data = "judged_captions"
     needs = ("task", "people", "photograph", "caption")
     takes = ("metric_reference",)
-    drawings = ("captions_judged", "captions_judged_changes", "captions_judged_fewer")
     control = "Every score judges the same pairs; none of them is fitted to the judged photographs."
 
     bandwidths: lab.Scales = lab.Scales()
@@ -204,7 +202,8 @@ class CaptionsJudged(lab.Study):
                 y_label="agreement",
             )  # fmt: skip
 
-        for name, part, across in zip(cls.drawings, (first, lowest), (3, 2), strict=False):
+        panels = {"captions_judged": (first, 3), "captions_judged_changes": (lowest, 2)}
+        for name, (part, across) in panels.items():
             of = found.value.sel(measure=part, score=shown)
             size = 3.4, 2.9
             drawn[name] = draw(of, x="score", kind="points", each=printed, across=across, size=size,
@@ -215,7 +214,7 @@ class CaptionsJudged(lab.Study):
             style.headline(drawn[name], f"Ahead of MID: {'; '.join(words) or 'no score'}")
         whole = found.value.sel(score="MID", drop=True).expand_dims(share=[1.0])
         fewer = xr.concat([whole, found.fewer], "share").sortby("share").sel(measure=first)
-        third, name = float(fewer.share.sel(share=1 / 3, method="nearest")), cls.drawings[2]
+        third, name = float(fewer.share.sel(share=1 / 3, method="nearest")), "captions_judged_fewer"
         drawn[name] = draw(fewer, x="share", log_x=True, size=(2.6, 2.5),
                            x_label="share of the references")  # fmt: skip
         kept = (fewer.sel(share=third) / fewer.sel(share=1.0)).sel(end="value").to_series()

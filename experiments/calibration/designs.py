@@ -35,13 +35,11 @@ _COLOURS = dict(zip((*NAMES[:2], UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
 class Designs(lab.Study):
     """Do conditional scores count the different designs of an emoji?"""
 
-    name = "designs"
     control = "k designs of each name are scored, so n grows with k; order 2 is also unbiased."
     grows = ("k",)
     version = 2
     needs = ("prompt",)
     takes = ("models",)
-    drawings = ("designs", "designs_scores", "designs_pairs")
 
     bandwidths: lab.Scales = lab.Scales()
     most: int | None = lab.flag(

@@ -24,14 +24,12 @@ CHOSEN, ELSEWHERE, HINDSIGHT = "chosen on other folds", "chosen on other tasks",
 class Human(lab.Study):
     """Do the scores agree with people's judgement of diversity?"""
 
-    name = "human"
     tolerance = 0.05  # Ranks of saturated scores, at narrow bandwidths, rest on rounding.
     version = 5
     data = "human"
     needs = ("sets", "people")
     takes = ("task", "label", "temperature")
     further = ("second_outputs", "second_prompts")
-    drawings = ("human", "human_pools")
     control = "A configuration is chosen on other contexts, or other tasks, than it is judged on."
     grows = ("task", "contexts")
 

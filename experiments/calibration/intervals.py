@@ -40,12 +40,10 @@ _SHORT = ((OWN, "own"), (UNLIKE, "unlike"), (GOOD[0], "prompts"), (GOOD[1], "out
 class Intervals(lab.Study):
     """How often are intervals and tests wrong if some prompts always get one answer?"""
 
-    name = "intervals"
     control = "The models of a pair have one score, so that every stated difference is false."
     grows = ("answers", "prompts")
     data = None
     tolerance = 0.01  # Rounding may decide on a draw.
-    drawings = ("intervals",)
 
     draws: int = lab.flag(2000, "Samples of models and of shares.", at_least=1)
     evaluations: int = lab.flag(600, "Samples of scores of all outputs.", at_least=1)

@@ -35,14 +35,12 @@ _VOCABULARY = ["a", "dog", "runs", "over", "the", "green", "hill", "and", "sees"
 class Validity(lab.Study):
     """Which scores of diversity agree with people, and what do they cost?"""
 
-    name = "validity"
     data = "human"
     needs = ("sets", "people")
     takes = ("task",)
     further = ("second_outputs", *judgements.SIMILARITIES)
     unrepeated = ("cost",)
     tolerance = 0.01
-    drawings = ("validity",)
     control = "Every score sees the same responses, and sets of one task have equally many."
 
     bandwidths: lab.Scales = lab.Scales(scales=(1.0,))

@@ -24,11 +24,9 @@ _NAMES = {"outputs": "EfficientNet-Lite0", "second": "EfficientNet-Lite2"}
 class Attributes(lab.Study):
     """On which prompt categories do text-to-image models differ most?"""
 
-    name = "attributes"
     data = "t2i"
     needs = ("models", "types", "prompt")
     further = ("second",)
-    drawings = ("attributes",)
     control = (
         "Every prompt has one picture by each of the same models and counts once; scores of an "
         "equal number of prompts a category stand beside."

@@ -37,16 +37,10 @@ LEAST_PROMPTS = 10  # Fewer prompts give no errors.
 class Bandwidth(lab.Study):
     """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
 
-    name = "bandwidth"
     version = 3
     needs = ("models",)
     control = "All models answer the same prompts equally often, at every bandwidth."
     runs = ((), ("--data=t2i",), ("--data=t2i_second",))
-    drawings = tuple(
-        f"bandwidth_{sweep}{part}"
-        for sweep in (*SWEEPS, "t2i_prompts", "t2i_second_prompts")
-        for part in ("", "_information")
-    )
 
     bandwidths: lab.Scales = lab.Scales()
     reach: tuple[float, ...] = lab.flag(

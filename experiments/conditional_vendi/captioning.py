@@ -85,7 +85,6 @@ PRINTED = {
 class Captioning(lab.Study):
     """Do the scores count the different captions that a captioner gives for a photograph?"""
 
-    name = "captioning"
     version = 2
     data = "captioning"
     needs = ("prompt",)
@@ -96,7 +95,6 @@ class Captioning(lab.Study):
         ("--data=fifty_captions", "--photographs=60", "--orders=2", "--scales=0.5,1"),
         ("--data=ten_captions", "--photographs=60", "--orders=2", "--scales=0.5,1"),
     )
-    drawings = ("captioning", "captioning_captioners")
     control = "All captioners have the same photographs; swapped and shuffled captions fit none."
     grows = ("kind", "captioner")
 

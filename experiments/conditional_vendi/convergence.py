@@ -43,7 +43,6 @@ _CAPTIONS += ("--repeated_up_to=4000",)
 class Convergence(lab.Study):
     """How many samples do the scores need?"""
 
-    name = "convergence"
     version = 3
     tolerance = 5e-3  # Spectra are estimated to half a percent.
     runs = (
@@ -54,7 +53,6 @@ class Convergence(lab.Study):
         (*_CAPTIONS, "--kernel=gaussian"),
         (*_CAPTIONS, "--kernel=cosine"),
     )
-    drawings = ("convergence", "convergence_caption_pairs")
     control = "Every n is a random part of one set, and the unbiased scores do not depend on n."
     grows = ("n",)
 

@@ -31,11 +31,9 @@ _COLUMNS = 3  # Of the picture.
 class GmmToy(lab.Study):
     """How do the scores change with more modes of prompts, or more modes of outputs?"""
 
-    name = "gmm_toy"
     control = "All mixtures have as many pairs, and components of one spread."
     version = 2
     data = None
-    drawings = ("gmm_toy", "gmm_toy_pairs")
 
     prompt_modes: tuple[int, ...] = lab.flag(
         (1, 2, 3, 4), "Components of the prompts, beside four of the outputs.", at_least=1

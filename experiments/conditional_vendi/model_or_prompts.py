@@ -18,10 +18,8 @@ _EACH = 10  # Photographs of a breed in the first set, and wordings in the secon
 class ModelOrPrompts(lab.Study):
     """Which is more diverse: ten breeds of dog for one prompt, or dogs for many prompts?"""
 
-    name = "model_or_prompts"
     control = "All sets have as many photographs; scenes name no breed, so they differ in both."
     data = None
-    drawings = ("model_or_prompts",)
 
     bandwidths: lab.Scales = lab.Scales()
 

@@ -28,7 +28,6 @@ SCORES = ("Vendi", *PANELS[:2], "RKE", *PANELS[2:])
 class PromptClusters(lab.Study):
     """How do the scores change if a model gives one output to each cluster of prompts?"""
 
-    name = "prompt_clusters"
     packages = {"clusters": "scikit-learn"}
     takes = ("models",)
     control = (
@@ -36,7 +35,6 @@ class PromptClusters(lab.Study):
         "raises scores."
     )
     runs = ((), *((f"--data={data}",) for data in _FURTHER))
-    drawings = ("prompt_clusters", *(f"prompt_clusters_{data}" for data in _FURTHER))
 
     bandwidths: lab.Scales = lab.Scales()
     counts: tuple[int, ...] | None = lab.flag(

@@ -30,18 +30,12 @@ def whole_prompts(prompts: np.ndarray, largest: int, seed: int) -> np.ndarray:
 class PromptModes(lab.Study):
     """What are the main modes of the prompts, and how diverse are the outputs in each?"""
 
-    name = "prompt_modes"
     grows = ("mode",)
     version = 3
     control = (
         "All modes weight the same outputs; but a mode that more prompts carry counts more outputs."
     )
     runs = ((), *((f"--data={data}",) for data in ("captions", "t2i", "t2i_second")))
-    drawings = tuple(
-        f"prompt_modes{data}{part}"
-        for data in ("", "_captions", "_t2i", "_t2i_second")
-        for part in ("", "_bandwidths")
-    )
 
     bandwidths: lab.Scales = lab.Scales()
     modes: int = lab.flag(4, "How many prompt modes.", at_least=1)

@@ -88,7 +88,6 @@ def told_apart(found: xr.Dataset) -> xr.Dataset:
 class SideBySide(lab.Study):
     """Which of several models is more diverse, given the prompts and without them?"""
 
-    name = "side_by_side"
     grows = ("comparison", "other")
     tolerance = 0.05  # Ranks of saturated scores, at half the bandwidths, rest on rounding.
     data = "gallery"
@@ -98,7 +97,6 @@ class SideBySide(lab.Study):
     control = "Models are compared on the prompts that they share, equally often each."
     runs = ((), *((f"--data={data}",) for data in ("video", "language", "t2i", "t2i_second")))
     _parts = ("", "_video_FETV", "_language", "_t2i", "_t2i_second")
-    drawings = tuple(map("side_by_side{}".format, _parts))
 
     bandwidths: lab.Scales = lab.Scales()
     least_prompts: int = lab.flag(

@@ -149,12 +149,10 @@ _PROMPTS_A_DIMENSION, _FEWEST_PROMPTS, _DIMENSIONS = 4, 8, 32
 class Substitution(lab.Study):
     """Which scores fall when outputs are replaced by those of other prompts, and how fast?"""
 
-    name = "substitution"
     control = "Outputs are also replaced by others of the same prompt."
     takes = ("prompt",)
     # The last with the gallery's number of directions, for MID depends on it.
     runs = ((), ("--data=gallery",), ("--dimensions=5", "--scales=1"))
-    drawings = ("substitution", "substitution_values")
 
     bandwidths: lab.Scales = lab.Scales()
     pairs: int = lab.flag(300, "Pairs that are scored, at most.", at_least=4)
@@ -256,8 +254,8 @@ class Substitution(lab.Study):
         style.headline(second, finding)
         n = ", ".join(str(run.study.scored) for run in runs) + " pairs"
         look = {"n": n, "bars": "one deviation", "scale": scale}
-        drawn = (figures.caption(figure, runs, **look) for figure in (first, second))
-        return dict(zip(cls.drawings, drawn, strict=True))
+        drawn = {"substitution": first, "substitution_values": second}
+        return {name: figures.caption(figure, runs, **look) for name, figure in drawn.items()}
 
 
 def _facets(values: xr.DataArray, *, hue: str, **look: Any) -> Figure:

@@ -50,7 +50,6 @@ _PRINTED = 0.4, 0.7, 1.0, 1.3  # Temperatures of CV table 2.
 class Temperature(lab.Study):
     """Does a language model's temperature raise its stories' diversity, or their nonsense?"""
 
-    name = "temperature"
     control = "Length and stories without an end could explain a rise; both are controls."
     grows = ("text",)
     tolerance = 5e-3  # Errors are spreads of scores in float32 without a group.
@@ -59,7 +58,6 @@ class Temperature(lab.Study):
     needs = ("models",)
     takes = ("prompt", *LABELS)
     further = ("truncated",)
-    drawings = ("temperature", "temperature_scores", "temperature_controls")
 
     bandwidths: lab.Scales = lab.Scales()
     groups: int = lab.flag(10, "Groups of prompts of the jackknife.", at_least=2)

@@ -38,12 +38,10 @@ _PRINTED = {
 class Theorems(lab.Study):
     """How tight are the theorems' bounds at the sample sizes in use?"""
 
-    name = "theorems"
     control = "Exact scores of the populations are known."
     grows = ("n",)
     version = 4
     data = None
-    drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
 
     samples: int = lab.flag(2000, "Samples of each population and size.", at_least=20)
 
@@ -82,10 +80,11 @@ class Theorems(lab.Study):
     def figures(cls, runs):
         run = runs[-1]
         of = f"{run.study.samples:,} samples each, seed {run.seed}"
+        makers = {"rates": _rates, "aggregation": _aggregation}
         drawn = {}
-        for name, make in zip(cls.drawings, (_rates, _aggregation, _entropy_limit), strict=True):
-            drawn[name], words = make(_evidence(run))
-            style.caption(drawn[name], f"{words}. theory_checks, {of}.")
+        for name, make in (makers | {"differential_entropy": _entropy_limit}).items():
+            figure, words = make(_evidence(run))
+            drawn[f"theory_{name}"] = style.caption(figure, f"{words}. theory_checks, {of}.")
         return drawn
 
 

@@ -30,7 +30,6 @@ EACH = "as many of each"  # The papers' design; the others are numbers of output
 class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
-    name = "type_ablation"
     control = "The same outputs are scored with named and unnamed types, at equal n and at n of j."
     grows = ("design", "j")
     version = 2
@@ -46,7 +45,6 @@ class TypeAblation(lab.Study):
         *(("--data=sketched_animals", f"--model={model}") for model in _MODELS),
     )
     _parts = ("", "_sets", "_dogs", "_bandwidths", "_correlation")
-    drawings = tuple(map("type_ablation{}".format, _parts))
 
     bandwidths: lab.Scales = lab.Scales()
     repeats: int = lab.flag(5, "Draws of the order of types, of outputs and wordings.", at_least=1)
@@ -227,8 +225,9 @@ class TypeAblation(lab.Study):
         first = next((run for run in runs if run.study.folder() == cls.name), runs[0])
         plain = [run for run in runs if not run.study.variant()] or runs
         whole = [run for run in runs if run.study.model is None] or runs
-        drawn = _contrast(plain), _sets(runs), _as_printed(first), _growth(whole)
-        return dict(zip(cls.drawings, (*drawn, _correlation(whole)), strict=True))
+        drawn = {"": _contrast(plain), "_sets": _sets(runs), "_dogs": _as_printed(first)}
+        drawn |= {"_bandwidths": _growth(whole), "_correlation": _correlation(whole)}
+        return {cls.name + end: figure for end, figure in drawn.items()}
 
 
 def _together(runs: Sequence[lab.Run]) -> xr.Dataset:

@@ -309,7 +309,6 @@ ROWS: dict[str, Row] = {
 class Calls(lab.Study):
     """How long do calls in Python take on one core, beside NumPy and other packages?"""
 
-    name = "calls"
     control = "Contestants take turns on the same data, on one core and one thread."
     unrepeated = ("seconds", "peak", "left_out")
     data = None

@@ -30,12 +30,10 @@ _ENOUGH_S = 60.0  # A slow call is repeated less often once all took so many sec
 class GuidanceCost(lab.Study):
     """How much time and memory does a guided step take as its window grows?"""
 
-    name = "guidance_cost"
     control = "A step of the sampler is timed in turns with it; the window is the question."
     grows = ("window",)
     unrepeated = ("repeat", "step", "update", "remember")
     data = None
-    drawings = ("guidance_cost",)
 
     model: str = lab.flag(
         "emoji",

@@ -41,7 +41,6 @@ _ONE_THREAD = {
 class ManyProcesses(lab.Study):
     """What do several processes gain, and what do they send each other?"""
 
-    name = "many_processes"
     control = "The same work is done by one process; weak scaling lets n grow with them."
     grows = ("n",)
     unrepeated = ("wall", "busy", "loopback", "sent", "messages")

@@ -61,11 +61,9 @@ class Points:
 class Scaling(lab.Study):
     """How do speed, memory and accuracy of the library compare with its peers?"""
 
-    name = "scaling"
     grows = ("n",)
     unrepeated = ("seconds", "memory_bytes", "left_out", "device", "cores", "versions")
     version = 3
-    drawings = ("scaling_time", "scaling_estimates")
     control = "Contestants of a cell take turns on the same data, each in a process of its own."
 
     parts: tuple[str, ...] = lab.flag(
@@ -217,7 +215,7 @@ class Scaling(lab.Study):
         words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
         words += f"{study.repeats} calls or more."
         drawn = draw_times(found.sel(data="mixture")), draw_shares(found, study.rtol)
-        named = zip(cls.drawings, drawn, strict=True)
+        named = zip(("scaling_time", "scaling_estimates"), drawn, strict=True)
         return {name: style.caption(of, words) for name, of in named if of is not None}
 
 

@@ -45,16 +45,12 @@ _OF_CV = ["alignment", "kernel distance", "Conditional-Vendi", "Vendi", "similar
 class GuidedDiffusion(lab.Study):
     """How much diversity does guidance add to generated pictures, and at what cost?"""
 
-    name = "guided_diffusion"
     control = "Every guide has the same noise and prompts; gains are compared at equal cost."
     unrepeated = "seconds", "pictures"
     # Strong guidance of features amplifies rounding; the other guides' scores agree to 1e-5.
     tolerance = 2e-2
     data = None
     runs = ((), ("--model=emoji",))
-    drawings = "guided_diffusion", "guided_diffusion_curves"
-    drawings += "guided_diffusion_fashion", "guided_diffusion_emoji"
-    drawings += "guided_diffusion_samples_fashion", "guided_diffusion_samples_emoji"
 
     # Of the scores, chosen on real pictures.
     bandwidths: lab.Scales = lab.Scales()

@@ -46,14 +46,11 @@ _COLUMNS = "weight", "off", "modes", "energy"  # Of tables.
 class GuidedMixture(lab.Study):
     """What do guided samplers gain and lose when the true distribution is known?"""
 
-    name = "guided_mixture"
     data = None
     unrepeated = ("shown",)
     tolerance = 5e-3  # A sample near a border of modes falls to either side by rounding.
     runs = ((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1"))
     control = "All guides have the same prompts and noise, and may leave the support as often."
-    drawings = "guided_mixture", "guided_mixture_samples"
-    drawings += "guided_mixture_noisy", "guided_mixture_noisy_samples"
 
     bandwidths: lab.Scales = lab.Scales()
     mixtures: tuple[str, ...] = lab.flag(

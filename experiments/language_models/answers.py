@@ -36,14 +36,12 @@ _PATIENCE = 0.8  # Of the benchmark's reader, who goes on to the next answer so 
 class Answers(lab.Study):
     """Which language models give different answers when they are asked again?"""
 
-    name = "answers"
     control = "All models answer the same prompts as often; cut answers are a control of length."
     version = 4
     data = "answers"
     needs = ("models", "prompt")
     takes = ("classes", "rewards", "words", "families")
     further = ("truncated",)
-    drawings = ("answers", "answers_length", "answers_agreement")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(

@@ -31,7 +31,6 @@ _RELABELLED = 1999  # Permutations of the families over the models.
 class Hivemind(lab.Study):
     """Do all language models say the same when they are asked the same?"""
 
-    name = "hivemind"
     control = "All models answer the same prompts as often; unbiased scores do not grow with n."
     grows = ("prompt",)
     version = 2
@@ -39,7 +38,6 @@ class Hivemind(lab.Study):
     needs = ("models", "prompt")
     takes = ("vendors", "families")
     further = ("truncated",)
-    drawings = ("hivemind", "hivemind_pairs", "hivemind_prompts")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(2000, "Resamples of the prompts for intervals.", at_least=2)

@@ -20,12 +20,10 @@ PUBLISHED: dict[str, dict[str, list[float]]] = _TOML["cures"]
 class Interventions(lab.Study):
     """Which cure for sameness buys most different answers at equal quality?"""
 
-    name = "interventions"
     data = "interventions"
     needs = ("models", "source", "prompt", "quality")
     further = ("truncated",)
     random = False
-    drawings = ("interventions", "interventions_bars")
     control = "All cures of a source answer the same prompts, equally often, for one judge."
     grows = ("source",)
 

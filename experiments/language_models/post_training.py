@@ -37,14 +37,12 @@ _NAMES = {
 class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
-    name = "post_training"
     control = "All stages answer the same prompts as often; some at equal length, as a control."
     grows = ("benchmark", "text")
     version = 5
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")
-    drawings = ("post_training", "post_training_prompts", "post_training_bandwidth")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(1000, "Resamples of the prompts, for the correlations.", at_least=2)

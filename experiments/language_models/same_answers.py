@@ -26,7 +26,6 @@ _BINS = 8
 class SameAnswers(lab.Study):
     """Do the scores agree with people on which answers are the same?"""
 
-    name = "same_answers"
     control = "The bandwidth is chosen on pairs that do not judge it."
     version = 2
     data = "same_answers"
@@ -34,7 +33,6 @@ class SameAnswers(lab.Study):
     needs = ("same", "train")
     takes = ("equal", "classes")
     further = ("second",)
-    drawings = ("same_answers",)
 
     resamples: int = lab.flag(2000, "Resamples of the pairs for the intervals.", at_least=2)
     bandwidths: dict[str, float] = lab.resolved()

@@ -74,13 +74,11 @@ def expected_coverage(sizes: np.ndarray, k: int) -> np.ndarray:
 class Coverage(lab.Study):
     """How many samples do RKE-MC, recall and coverage need?"""
 
-    name = "coverage"
     data = "fashion_features"
     needs = ("types",)
     paired = False
     version = 2
     runs = ((), ("--data=dogs",))
-    drawings = "coverage", "coverage-dogs"
     control = "Metrics are compared at equal numbers of samples and of references."
     grows = ("kept", "n")
 

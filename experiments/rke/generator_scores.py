@@ -93,10 +93,8 @@ def frechet(x: np.ndarray, y: np.ndarray) -> float:
 class GeneratorScores(lab.Study):
     """Do RKE-MC and RRKE tell good generators from bad ones, and agree with other scores?"""
 
-    name = "generator_scores"
     control = "The data themselves are a row, scored as every generator is."
     data = None
-    drawings = ("generator_scores",)
 
     sources: tuple[str, ...] = lab.flag(DATA, "The data.", choices=DATA)
     samples: int = lab.flag(500, "Samples of a generator, and references.", at_least=20)

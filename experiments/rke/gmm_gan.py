@@ -28,10 +28,8 @@ _RESAMPLES = 1000
 class GmmGan(lab.Study):
     """Does RKE-MC count the modes that a GAN captures, and does RRKE see those that it misses?"""
 
-    name = "gmm_gan"
     control = "Mixtures with modes removed show what the scores do if only the modes change."
     data = None
-    drawings = ("gmm_gan", "gmm_gan_scores")
 
     mixtures: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.MIXTURES), "The data.", choices=mixture_gan.MIXTURES

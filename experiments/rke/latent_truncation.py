@@ -23,14 +23,12 @@ _GENERATORS = {"psi": "conditional VAE", "temperature": "Sketch-RNN"}
 class LatentTruncation(lab.Study):
     """How do truncated latents, or a generator's temperature, change the scores?"""
 
-    name = "latent_truncation"
     control = "Every setting has as many outputs of the same classes; one class has fewer."
     grows = ("within",)
     tolerance = 5e-3  # Errors are spreads of scores in float32 without a group.
     data = "quickdraw"
     needs = ("types", "models")
     runs = ((), ("--data=sketches",))
-    drawings = ("latent_truncation", "latent_truncation_drawings")
 
     bandwidths: lab.Scales = lab.Scales()
     samples: int | None = lab.flag(
