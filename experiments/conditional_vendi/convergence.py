@@ -1,7 +1,6 @@
 """How many samples the scores need: CV figures 2, 3 and 19 on real embeddings."""
 
 import dataclasses
-import functools
 import itertools
 from typing import Any
 
@@ -14,10 +13,9 @@ import condvendi_jax as cv
 from condvendi_jax import spectra
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data import bandwidth
-from condvendi_jax.entropies import log_scores
+from condvendi_jax.entropies import Decomposition, log_scores
 from experiments import lab
-from experiments.lab import figures, scales, style, tables
-from experiments.lab.curves import convergence_curve
+from experiments.lab import curves, figures, scales, style, tables
 
 _LARGEST = 20_000  # Spectra go up to all pairs, or where there are more, to so many of them.
 _RTOL = 0.01  # In the figure, about the width of a line.
@@ -123,24 +121,25 @@ class Convergence(lab.Study):
         """
         order_key, probe_key = jax.random.split(context.key)
         order = np.asarray(jax.random.permutation(order_key, len(state)))
-        curve = functools.partial(
-            convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
-        )
+        pairs = cv.Pairs(state.outputs[order], state.prompts[order], **rule.kernels)
         kept = {f"Vendi, t = {int(t):,}": cv.Entropy(truncation=int(t)) for t in self.truncation}
         spectral = {"Vendi": cv.von_neumann, **kept}
         parts: list[xr.Dataset] = []
         for size in self.spectra_of(repeat):
             context.say(f"spectra of {size:,} pairs")
             method = spectra.named(method_of(self.method, size), key=probe_key, rtol=self.rtol)
-            results = curve([size], entropies=[*spectral.values()], method=method)
-            part = _entropies(results, [*spectral], [size])
-            intervals = [np.array(result.intervals) for result in results]
+            fitted = [entropy.fitted(size) for entropy in spectral.values()]
+            computed = spectra.compute(pairs.rows(slice(size)), fitted, method)
+            results = [Decomposition.of(*of, n=size) for of in zip(computed, fitted, strict=True)]
+            values = np.array([of.entropies for of in results])[..., None]
+            part = _entropies(values, [*spectral], [size])
+            intervals = [np.array(of.intervals)[..., None] for of in results]
             part["interval"] = ("curve", "score", "end", "n"), intervals
             parts.append(part.assign(method=("n", [method.name])))
         context.say("order 2")
         sizes = self.order_two_sizes(repeat)
-        (plug_in,), of_two = curve(sizes, entropies=[cv.Entropy(2)]), ["RKE", "RKE, unbiased"]
-        last = _entropies([plug_in, plug_in.unbiased], of_two, sizes)
+        of_two = ["RKE", "RKE, unbiased"]
+        last = _entropies(curves.order_two_curves(pairs, sizes), of_two, sizes)
         found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
         found = found.assign(to_one_prompt=_to_one_prompt(state, rule.kernels["output_kernel"]))
         return found.sel(curve=[*spectral, *of_two])
@@ -257,10 +256,9 @@ def method_of(method: str, n: int) -> str:
     return "stored" if memory.fits(n, checks.compute_dtype()) else "matrix-free"
 
 
-def _entropies(results: list, curves: list[str], sizes: list[int]) -> xr.Dataset:
+def _entropies(values: Any, names: list[str], sizes: list[int]) -> xr.Dataset:
     """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats; with the names of the scores."""
-    values = [[getattr(result, f"entropy_{term}") for term in TERMS] for result in results]
-    labels = {"curve": curves, "term": list(TERMS), "n": sizes}
+    labels = {"curve": names, "term": list(TERMS), "n": sizes}
     along = {"entropy": (tuple(labels), np.array(values))}
     return xr.Dataset(along, labels | {"score": list(SCORES)})
 

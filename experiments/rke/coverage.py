@@ -143,9 +143,8 @@ class Coverage(lab.Study):
             parts = across[first], of_samples[first], of_references[first]
             shares.append([neighbourly(*parts, k)[1::2] for k in self.neighbours])
         for scale in self.scales:
-            of = {"output_kernel": cv.Gaussian(scale * width), "entropies": [cv.Entropy(2)]}
-            (curve,) = curves.convergence_curve(samples, None, there, **of)
-            modes.append(np.asarray(curve.vendi, float))
+            pairs = cv.Pairs(samples, kernel=cv.Gaussian(scale * width))
+            modes.append(np.exp(curves.order_two_curves(pairs, there)[0][0]))
         labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": there}
         whole = {"share": (tuple(labels), np.transpose(shares)), "modes": (("scale", "n"), modes)}
         return xr.Dataset(whole, labels | {"scale": list(self.scales)}).reindex(n=sizes)
