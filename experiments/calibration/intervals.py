@@ -118,7 +118,7 @@ class Intervals(lab.Study):
             {f"{name}{ending}": of.sel(test=test) for name, of in tested.items()}
             for test, ending in zip(TESTS, ("", "_t"), strict=True)
         )
-        return {**tables_of(run.found), **interval, **student, "held": run.found.held}
+        return {**tables_of(run.found), **interval, **student}
 
 
 def drawn(

@@ -158,7 +158,17 @@ class Validity(lab.Study):
 
     def tables(self, run):
         """The scores, the best first, with differences and costs."""
-        yield _table(run)
+        found = run.found
+        grid = Table("score", "mean of tasks", "less the best", "p", f"less {VENDI}", "p", "CPU ms")
+        for judge in found.judge.values.tolist():
+            row = found.sel(judge=judge)
+            cells = [tables.interval(*row["mean"].values)]
+            for against in found.against.values:
+                p_value = row.p_value.sel(against=against).item()
+                cells += [tables.interval(*row.difference.sel(against=against).values)]
+                cells += [f"{p_value:.2g}" if p_value >= 0.001 else "< 0.001"]
+            grid.add_row(judge, *cells, tables.number(row.cost.item(), digits=2))
+        yield grid
 
     @classmethod
     def figures(cls, runs):
@@ -186,8 +196,8 @@ class Validity(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        (run,) = runs
-        return {"scores": _table(run), "found": run.found}
+        (scores,) = runs[0].study.tables(runs[0])
+        return {"scores": scores}
 
 
 def mean_distance(rows: np.ndarray) -> float:
@@ -225,18 +235,3 @@ def _adjusted(difference: np.ndarray, against: list[int]) -> np.ndarray:
         p_values = 2 * stats.norm.sf(sizes)
         found[tested, column] = cv.inference.holm(p_values.tolist())
     return found
-
-
-def _table(run: lab.Run) -> Table:
-    """The scores with their means, differences from the best and from Vendi, and costs."""
-    found = run.found
-    grid = Table("score", "mean of tasks", "less the best", "p", f"less {VENDI}", "p", "CPU ms")
-    for judge in found.judge.values.tolist():
-        row = found.sel(judge=judge)
-        cells = [tables.interval(*row["mean"].values)]
-        for against in found.against.values:
-            p_value = row.p_value.sel(against=against).item()
-            cells += [tables.interval(*row.difference.sel(against=against).values)]
-            cells += [f"{p_value:.2g}" if p_value >= 0.001 else "< 0.001"]
-        grid.add_row(judge, *cells, tables.number(row.cost.item(), digits=2))
-    return grid
