@@ -123,10 +123,9 @@ class Human(lab.Study):
         elsewhere = judgements.choose_on_other_tasks(orders, responses, everything, task)
         # Ranks stand for the scores: they are all that is judged, and rounding gives none.
         ranked = np.stack(list(map(agreement.ranks, scores, orders)))
+        numbers = {ELSEWHERE: elsewhere, **self.plain, HINDSIGHT: np.nanargmax(grid)}
         rows = {CHOSEN: ranked[of_folds[fold], np.arange(len(people))]}
-        rows |= {} if elsewhere is None else {ELSEWHERE: ranked[elsewhere]}
-        rows |= {name: ranked[c] for name, c in self.plain.items()}
-        rows |= {HINDSIGHT: ranked[np.nanargmax(grid)]}
+        rows |= {name: ranked[c] for name, c in numbers.items() if c is not None}
         rows |= {name: sets.labels[name] for name in self.metrics}
         judged = np.stack(list(rows.values()))
         published = [name in self.metrics for name in rows]
