@@ -227,11 +227,9 @@ def timed(work: Callable[[], Any]) -> float:
 def _adjusted(difference: np.ndarray, against: list[int]) -> np.ndarray:
     """Two-sided p-values by the normal law of differences with intervals, adjusted by Holm."""
     value, low, high = np.moveaxis(difference, 2, 0)
-    found = np.ones(value.shape)
+    errors = np.maximum((high - low) / (2 * stats.norm.ppf(0.975)), np.finfo(float).tiny)
+    p_values, found = 2 * stats.norm.sf(np.abs(value) / errors), np.ones(value.shape)
     for column, other in enumerate(against):
         tested = np.flatnonzero((np.arange(len(value)) != other) & np.isfinite(value[:, column]))
-        errors = (high - low)[tested, column] / (2 * stats.norm.ppf(0.975))
-        sizes = np.abs(value[tested, column]) / np.maximum(errors, np.finfo(float).tiny)
-        p_values = 2 * stats.norm.sf(sizes)
-        found[tested, column] = cv.inference.holm(p_values.tolist())
+        found[tested, column] = cv.inference.holm(p_values[tested, column].tolist())
     return found
