@@ -172,14 +172,13 @@ class AskedOnce(lab.Study):
         found = judged(run.found)
         fine = sets_where(found)
         both = [reached(half) for half in halves(run.found)]
-        choices = OWN, best_choice(both[0]), {**OWN, "line": methods.SQUARED}
-        shares = ([half.sel(choice) for half in both] for choice in choices)
         return {
             "by_family": by_family(run),
             "by_method": by_method(run),
             "fine": fine,
             "broken": sets_where(found, keeps=False),
-            **dict(zip(("own", "chosen", "squared"), shares, strict=True)),
+            "own": [half.sel(OWN) for half in both],
+            "squared": [half.sel({**OWN, "line": methods.SQUARED}) for half in both],
             "labelled": f"{BREAKING}: {methods.LABELLED}",
         }
 

@@ -164,9 +164,9 @@ class BandwidthRules(lab.Study):
             for of, half in zip(free, halves, strict=True)
         ]
         values, ones = [], []
-        for question, part in itertools.product(questions, range(2)):
+        for question, (part, half) in itertools.product(questions, enumerate(halves)):
             context.say(question.name)
-            half, of_x, of_t = halves[part], rules[1 - part], dict.fromkeys(free[0], 1.0)
+            of_x, of_t = rules[1 - part], dict.fromkeys(free[0], 1.0)
             t = np.zeros((len(half.slot), 1))  # One prompt: RKE.
             if question.name != TOTAL:
                 t, other = (of.prompts[question.name] for of in (half, halves[1 - part]))
@@ -178,8 +178,8 @@ class BandwidthRules(lab.Study):
                 rows = np.isin(half.slot, list(question.levels[-1]))
                 points = half.outputs[rows], t[rows]
                 ones.append([_order_one(*points, of_x[a], of_t[b]) for a, b in FIXED.values()])
-        by_half = np.float32(values).reshape(len(questions), 2, *values[0].shape)
-        truths = np.float32([question.truth for question in questions])
+        by_half = np.array(values, np.float32).reshape(len(questions), 2, *values[0].shape)
+        truths = np.array([question.truth for question in questions], np.float32)
         variables = {
             "value": (("question", "half", "outputs", "prompts", "level"), by_half),
             "truth": (("question", "level"), truths),
@@ -188,7 +188,7 @@ class BandwidthRules(lab.Study):
         }
         axes = {"question": [question.name for question in questions], "half": [0, 1]}
         axes |= {"outputs": list(rules[0]), "prompts": list(free[0]), "fixed": list(FIXED)}
-        found = xr.Dataset(variables, axes | {"level": np.arange(truths.shape[1])})
+        found = xr.Dataset(variables, axes | {"level": range(len(truths[0]))})
         return found.reindex(question=[TOTAL, OPEN, NAMED], level=np.arange(_LEVELS))
 
     def tables(self, run):

@@ -171,12 +171,12 @@ class CaptionsJudged(lab.Study):
     @classmethod
     def facts(cls, runs):
         found = runs[0].found.isel(fitted_to=0, drop=True)
-        changed = found.value.isel(measure=slice(2, None)).sel(score=[*METHODS], end="value")
-        words = xr.apply_ufunc("{:.2f}".format, changed, vectorize=True)
-        people, *_, fewer, pairs = runs[0].study.tables(runs[0])
-        made = {"people": people, "changed": beside_printed(words, METHODS, PRINTED)}
-        made |= {"fewer": fewer, "pairs": pairs, "chosen": found.chosen, "share": found.fewer}
-        return {**made, "value": found.value, "lead": found.ahead, "n": found.n}
+        values = found.value.isel(measure=slice(2, None)).sel(score=[*METHODS], end="value")
+        words = xr.apply_ufunc("{:.2f}".format, values, vectorize=True)
+        people, *_, pairs = runs[0].study.tables(runs[0])
+        made = {"people": people, "pairs": pairs, "share": found.fewer, "value": found.value}
+        changed = beside_printed(words, METHODS, PRINTED)
+        return {**made, "changed": changed, "lead": found.ahead, "n": found.n}
 
     @classmethod
     def figures(cls, runs):

@@ -121,10 +121,9 @@ class Human(lab.Study):
         elsewhere = judgements.choose_on_other_tasks(orders, responses, everything, task)
         # Ranks stand for the scores: they are all that is judged, and rounding gives none.
         ranked = np.stack(list(map(agreement.ranks, scores, orders)))
+        numbers = {ELSEWHERE: elsewhere, **self.plain, HINDSIGHT: np.nanargmax(grid)}
         rows = {CHOSEN: ranked[of_folds[fold], np.arange(len(people))]}
-        rows |= {} if elsewhere is None else {ELSEWHERE: ranked[elsewhere]}
-        rows |= {name: ranked[c] for name, c in self.plain.items()}
-        rows |= {HINDSIGHT: ranked[np.nanargmax(grid)]}
+        rows |= {name: ranked[c] for name, c in numbers.items() if c is not None}
         rows |= {name: sets.labels[name] for name in self.metrics}
         judged = np.stack(list(rows.values()))
         published = [name in self.metrics for name in rows]
@@ -168,7 +167,20 @@ class Human(lab.Study):
         """Every correlation by task; then what is chosen."""
         value = run.found.people.sel(end="value").to_dataset(name="value")
         yield tables.table(value, rows=("judge",), columns="task", digits=2)
-        yield _choices(run)
+        scales = ", ".join(f"{scale:g}" for scale in run.study.bandwidths.scales or ())
+        heads = ("sets", "best published", f"plain, x {scales}", CHOSEN, "ahead by")
+        grid = Table("task", *heads, ELSEWHERE, "ahead by", HINDSIGHT)
+        for task, count in run.study.sets.items():
+            found = run.found.sel(task=task)
+            best, name = _best_published(found)
+            plain = found.people.sel(judge=list(run.study.plain), end="value").values
+            cells = [f"{name} {best:.2f}", ", ".join(f"{value:.2f}" for value in plain)]
+            for judge in (CHOSEN, ELSEWHERE):
+                one = found.reindex(judge=[judge]).isel(judge=0)  # NaN where there is none.
+                cells += [f"{one.people[0].item():.2f}", tables.interval(*one.ahead.values)]
+            last = found.people.sel(judge=HINDSIGHT, end="value").item()
+            grid.add_row(task, str(count), *cells, f"{last:.2f}")
+        yield grid
 
     @classmethod
     def figures(cls, runs):
@@ -215,7 +227,7 @@ class Human(lab.Study):
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        found, plain = run.found, list(run.study.plain)
+        found, plain, (_, choices) = run.found, list(run.study.plain), run.study.tables(run)
         grid = found.grid.sel(tried_order=2, multiple=1, encoder=["first", "second"], less=[0, 0.5])
         judged = [["task", "agreement with", CHOSEN, "best published"]]
         for task, what in itertools.product(run.study.sets, ("accuracy", "temperature")):
@@ -232,7 +244,7 @@ class Human(lab.Study):
         encoders, pooled = (of.to_dataset(name="value") for of in (grid, right))
         rows = "pools", "bandwidths"
         return {
-            "choices": _choices(run),
+            "choices": choices,
             "encoders": tables.table(encoders, rows=("task", "encoder"), columns="less", digits=2),
             "judged": judged,
             "pools": tables.table(pooled, rows=rows, columns="score", names={"pools": "contexts"}),
@@ -248,21 +260,3 @@ def _best_published(found: xr.Dataset, what: str = "people") -> tuple[float, str
     values = found[what].sel(end="value").where(found.judge.str.startswith(judgements.METRIC))
     best = found.judge[values.fillna(-2).argmax("judge")].item()
     return values.max().item(), best.removeprefix(judgements.METRIC)
-
-
-def _choices(run: lab.Run) -> Table:
-    """Of each task the best published metric, plain scores, and what is chosen."""
-    scales = ", ".join(f"{scale:g}" for scale in run.study.bandwidths.scales or ())
-    heads = ("sets", "best published", f"plain, x {scales}", CHOSEN, "ahead by")
-    grid = Table("task", *heads, ELSEWHERE, "ahead by", HINDSIGHT)
-    for task, count in run.study.sets.items():
-        found = run.found.sel(task=task)
-        best, name = _best_published(found)
-        plain = found.people.sel(judge=list(run.study.plain), end="value").values
-        cells = [f"{name} {best:.2f}", ", ".join(f"{value:.2f}" for value in plain)]
-        for judge in (CHOSEN, ELSEWHERE):
-            one = found.reindex(judge=[judge]).isel(judge=0)  # NaN where there is none.
-            cells += [f"{one.people[0].item():.2f}", tables.interval(*one.ahead.values)]
-        last = found.people.sel(judge=HINDSIGHT, end="value").item()
-        grid.add_row(task, str(count), *cells, f"{last:.2f}")
-    return grid

@@ -112,11 +112,9 @@ class Intervals(lab.Study):
     def facts(cls, runs):
         (run,) = runs
         tested = {"false": run.found.false, "equal": run.found.equal, "power": run.found.found}
-        interval, student = (
-            {f"{name}{ending}": of.sel(test=test) for name, of in tested.items()}
-            for test, ending in zip(TESTS, ("", "_t"), strict=True)
-        )
-        return {**tables_of(run.found), **interval, **student, "held": run.found.held}
+        by_interval = {name: of.sel(test=TESTS[0]) for name, of in tested.items()}
+        by_student = {f"{name}_t": of.sel(test=TESTS[1]) for name, of in tested.items()}
+        return {**tables_of(run.found), **by_interval, **by_student}
 
 
 def drawn(

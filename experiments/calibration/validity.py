@@ -156,7 +156,17 @@ class Validity(lab.Study):
 
     def tables(self, run):
         """The scores, the best first, with differences and costs."""
-        yield _table(run)
+        found = run.found
+        grid = Table("score", "mean of tasks", "less the best", "p", f"less {VENDI}", "p", "CPU ms")
+        for judge in found.judge.values.tolist():
+            row = found.sel(judge=judge)
+            cells = [tables.interval(*row["mean"].values)]
+            for against in found.against.values:
+                p_value = row.p_value.sel(against=against).item()
+                cells += [tables.interval(*row.difference.sel(against=against).values)]
+                cells += [f"{p_value:.2g}" if p_value >= 0.001 else "< 0.001"]
+            grid.add_row(judge, *cells, tables.number(row.cost.item(), digits=2))
+        yield grid
 
     @classmethod
     def figures(cls, runs):
@@ -184,8 +194,8 @@ class Validity(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        (run,) = runs
-        return {"scores": _table(run), "found": run.found}
+        (scores,) = runs[0].study.tables(runs[0])
+        return {"scores": scores}
 
 
 def mean_distance(rows: np.ndarray) -> float:
@@ -215,26 +225,9 @@ def timed(work: Callable[[], Any]) -> float:
 def _adjusted(difference: np.ndarray, against: list[int]) -> np.ndarray:
     """Two-sided p-values by the normal law of differences with intervals, adjusted by Holm."""
     value, low, high = np.moveaxis(difference, 2, 0)
-    found = np.ones(value.shape)
+    errors = np.maximum((high - low) / (2 * stats.norm.ppf(0.975)), np.finfo(float).tiny)
+    p_values, found = 2 * stats.norm.sf(np.abs(value) / errors), np.ones(value.shape)
     for column, other in enumerate(against):
         tested = np.flatnonzero((np.arange(len(value)) != other) & np.isfinite(value[:, column]))
-        errors = (high - low)[tested, column] / (2 * stats.norm.ppf(0.975))
-        sizes = np.abs(value[tested, column]) / np.maximum(errors, np.finfo(float).tiny)
-        p_values = 2 * stats.norm.sf(sizes)
-        found[tested, column] = cv.inference.holm(p_values.tolist())
+        found[tested, column] = cv.inference.holm(p_values[tested, column].tolist())
     return found
-
-
-def _table(run: lab.Run) -> Table:
-    """The scores with their means, differences from the best and from Vendi, and costs."""
-    found = run.found
-    grid = Table("score", "mean of tasks", "less the best", "p", f"less {VENDI}", "p", "CPU ms")
-    for judge in found.judge.values.tolist():
-        row = found.sel(judge=judge)
-        cells = [tables.interval(*row["mean"].values)]
-        for against in found.against.values:
-            p_value = row.p_value.sel(against=against).item()
-            cells += [tables.interval(*row.difference.sel(against=against).values)]
-            cells += [f"{p_value:.2g}" if p_value >= 0.001 else "< 0.001"]
-        grid.add_row(judge, *cells, tables.number(row.cost.item(), digits=2))
-    return grid
