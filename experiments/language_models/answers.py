@@ -125,7 +125,7 @@ class Answers(lab.Study):
         by_judge, by_model = ("judge", "model"), ("score", "model")
         errors = benchmark.std(axis=2, ddof=1) / np.sqrt(self.prompts)
         fields = {
-            "words": ("model", _of_answers(pairs, "words", rows).mean(axis=(1, 2))),
+            "words": ("model", judged.numbers(pairs, "words", rows).mean(axis=(1, 2))),
             "benchmark": (by_judge, means),
             "benchmark_error": (by_judge, errors),
             "over_models": (("judge", "measure", "end"), over_models),
@@ -162,8 +162,8 @@ class Answers(lab.Study):
           the `good_share` of answers. How many pairs of models are `apart` by unbiased
           Conditional-RKE; by both at once, how many have `one_order` or are `reversed`.
         """
-        classes = _of_answers(pairs, CLASSES, rows).astype(int)
-        rewards = class_rewards(classes, _of_answers(pairs, "rewards", rows))
+        classes = judged.numbers(pairs, CLASSES, rows).astype(int)
+        rewards = class_rewards(classes, judged.numbers(pairs, "rewards", rows))
         flat = rows.reshape(len(names), -1)
         embedded = cv.Gaussian(width.outputs), pairs.outputs[flat]
         by_class = cv.Indicator(), classes.reshape(flat.shape)
@@ -278,8 +278,8 @@ def benchmark_of(pairs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     goes on to the next answer with probability 0.8, and for whom an answer of a class that was
     there before is worth nothing.
     """
-    classes = _of_answers(pairs, "classes", rows)
-    rewards = _of_answers(pairs, "rewards", rows)
+    classes = judged.numbers(pairs, "classes", rows)
+    rewards = judged.numbers(pairs, "rewards", rows)
     equal = classes[..., :, None] == classes[..., None, :]
     new = ~np.tril(equal, -1).any(axis=3)
     number = np.where(np.isnan(classes).any(axis=2), np.nan, new.sum(axis=2))
@@ -315,12 +315,6 @@ def class_rewards(classes: np.ndarray, rewards: np.ndarray) -> np.ndarray:
 def short_name(model: str) -> str:
     """A model's name without the date at its end."""
     return re.sub(r"[-@]\d[\d-]*$", "", model)
-
-
-def _of_answers(pairs: Any, role: str, rows: np.ndarray) -> np.ndarray:
-    """A label of every answer as a number; NaN where there is no such label."""
-    values = pairs.labels.get(role)
-    return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
 
 
 def _ranking(run: lab.Run) -> Table:

@@ -66,7 +66,7 @@ class Interventions(lab.Study):
         part, rows = state[source]
         outputs = judged.texts_of(part)[text][rows]
         names = list(judged.by_model(part, rows, "models"))
-        quality = part.labels["quality"][rows].astype(float)
+        quality = judged.numbers(part, "quality", rows)
         prompts = np.repeat(np.arange(rows.shape[1]), rows.shape[2])
         answers, values = (
             dict(zip(names, of.reshape(len(names), len(prompts), *of.shape[3:]), strict=True))
@@ -74,11 +74,11 @@ class Interventions(lab.Study):
         )
         shown = text == WHOLE and scale.coordinate == self.widths.shown
         good, good_times = {}, {}
-        options: dict[str, Any] = {"output_kernel": cv.Gaussian(scale.outputs), "orders": [2]}
+        options: Any = {"output_kernel": cv.Gaussian(scale.outputs), "orders": [2]}
+        options |= {"quality": values, "profile": False}
         for bar in sorted({self.at_least, *(self.bars if shown else ())}):
             context.say(f"answers of at least {bar:g}")
-            options |= {"quality": values, "at_least": bar, "profile": False}
-            compared = cv.compare(answers, prompts, **options)
+            compared = cv.compare(answers, prompts, at_least=bar, **options)
             found = [compared.qualities[name].number for name in names]
             good[bar] = [[one.value, *(one.ends or (np.nan, np.nan))] for one in found]
             good_times[bar] = _times(compared.ranking("quality", 0), names)
