@@ -58,10 +58,9 @@ class ManyProcesses(lab.Study):
 
     def cells(self):
         """Every way with n pairs, and with n^2 / P fixed."""
-        most = self.processes[-1]
         found = []
         for count in self.processes:
-            weak = round(self.n * math.sqrt(count / most))
+            weak = round(self.n * math.sqrt(count / self.processes[-1]))
             sizes = [(way, n) for way in WAYS for n in dict.fromkeys((self.n, weak))]
             found += [lab.Cell((("way", w), ("n", n), ("processes", count))) for w, n in sizes]
         return found

@@ -99,12 +99,10 @@ class Answers(lab.Study):
         prompts = list(generator.integers(self.prompts, size=(self.resamples, self.prompts)))
         drawn = np.stack([judged.conditional(entropies[..., of]) for of in prompts], axis=-1)
         each = np.arange(len(names))[:, None]
-        benchmark = benchmark_of(pairs, rows)
-        means = {judge: of.mean(axis=1) for judge, of in benchmark.items()}
-        over_models = [
-            agreement.correlate(values, of, families, list(MEASURES.values()))
-            for of in means.values()
-        ]
+        judges = benchmark_of(pairs, rows)
+        benchmark = np.stack([*judges.values()])
+        means, orders = benchmark.mean(axis=2), list(MEASURES.values())
+        over_models = [agreement.correlate(values, of, families, orders) for of in means]
 
         def with_prompts(of_prompts: np.ndarray) -> np.ndarray:
             def statistic(taken: np.ndarray) -> np.ndarray:
@@ -113,32 +111,29 @@ class Answers(lab.Study):
 
             return agreement.with_interval(statistic, prompts, self.prompts)
 
-        classes = benchmark[CLASSES]
-        within = [
-            [agreement.spearman(own[None], of)[0] for own, of in zip(entropy, classes, strict=True)]
-            for entropy in entropies
-        ]
+        classes = means[0]
+        of_models = [zip(of, judges[CLASSES], strict=True) for of in entropies]
+        within = [[agreement.spearman(own[None], of)[0] for own, of in pair] for pair in of_models]
         shown = scale.coordinate == self.widths.shown
         multiples = _MULTIPLES if shown else ()
         swept = [
-            agreement.spearman(judged.conditional(of[:2]), means[CLASSES], _ORDERS)
+            agreement.spearman(judged.conditional(of[:2]), classes, _ORDERS)
             for of in (judged.entropies(outputs, m * scale.outputs) for m in multiples)
         ]
         by_judge, by_model = ("judge", "model"), ("score", "model")
-        over_prompts = [with_prompts(of) for of in benchmark.values()]
-        errors = [of.std(axis=1, ddof=1) / np.sqrt(self.prompts) for of in benchmark.values()]
+        errors = benchmark.std(axis=2, ddof=1) / np.sqrt(self.prompts)
         fields = {
-            "words": ("model", _of_answers(pairs, "words", rows).mean(axis=(1, 2))),
-            "benchmark": (by_judge, list(means.values())),
+            "words": ("model", judged.numbers(pairs, "words", rows).mean(axis=(1, 2))),
+            "benchmark": (by_judge, means),
             "benchmark_error": (by_judge, errors),
             "over_models": (("judge", "measure", "end"), over_models),
-            "over_prompts": (("judge", "score", "end"), over_prompts),
+            "over_prompts": (("judge", "score", "end"), list(map(with_prompts, benchmark))),
             "highest": (by_model, np.mean(drawn.argmax(axis=1)[:, None] == each, axis=-1)),
             "lowest": (by_model, np.mean(drawn.argmin(axis=1)[:, None] == each, axis=-1)),
             "within": ("score", np.mean(within, axis=1)),
             "swept": (("score", "multiple"), np.reshape(swept, (-1, 2)).T),
         }
-        labels = {"judge": list(benchmark), "measure": list(MEASURES), "multiple": list(multiples)}
+        labels = {"judge": list(judges), "measure": list(MEASURES), "multiple": list(multiples)}
         labels |= {"score": list(judged.PAPERS), "model": names}
         others = xr.Dataset(fields, labels)
         if shown and text == WHOLE and CLASSES in pairs.labels and "rewards" in pairs.labels:
@@ -152,7 +147,7 @@ class Answers(lab.Study):
                 [cv.decompose(*of, order=o, **usual).conditional for of in answered]
                 for o in _ORDERS
             ]
-            others["usual"] = "score", agreement.spearman(np.array(own), means[CLASSES], _ORDERS)
+            others["usual"] = "score", agreement.spearman(np.array(own), classes, _ORDERS)
         return found.merge(others, join="left")
 
     def _by_both(
@@ -165,8 +160,8 @@ class Answers(lab.Study):
           the `good_share` of answers. How many pairs of models are `apart` by unbiased
           Conditional-RKE; by both at once, how many have `one_order` or are `reversed`.
         """
-        classes = _of_answers(pairs, CLASSES, rows).astype(int)
-        rewards = class_rewards(classes, _of_answers(pairs, "rewards", rows))
+        classes = judged.numbers(pairs, CLASSES, rows).astype(int)
+        rewards = class_rewards(classes, judged.numbers(pairs, "rewards", rows))
         flat = rows.reshape(len(names), -1)
         embedded = cv.Gaussian(width.outputs), pairs.outputs[flat]
         by_class = cv.Indicator(), classes.reshape(flat.shape)
@@ -281,8 +276,8 @@ def benchmark_of(pairs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     goes on to the next answer with probability 0.8, and for whom an answer of a class that was
     there before is worth nothing.
     """
-    classes = _of_answers(pairs, "classes", rows)
-    rewards = _of_answers(pairs, "rewards", rows)
+    classes = judged.numbers(pairs, "classes", rows)
+    rewards = judged.numbers(pairs, "rewards", rows)
     equal = classes[..., :, None] == classes[..., None, :]
     new = ~np.tril(equal, -1).any(axis=3)
     number = np.where(np.isnan(classes).any(axis=2), np.nan, new.sum(axis=2))
@@ -318,12 +313,6 @@ def class_rewards(classes: np.ndarray, rewards: np.ndarray) -> np.ndarray:
 def short_name(model: str) -> str:
     """A model's name without the date at its end."""
     return re.sub(r"[-@]\d[\d-]*$", "", model)
-
-
-def _of_answers(pairs: Any, role: str, rows: np.ndarray) -> np.ndarray:
-    """A label of every answer as a number; NaN where there is no such label."""
-    values = pairs.labels.get(role)
-    return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
 
 
 def _ranking(run: lab.Run) -> Table:

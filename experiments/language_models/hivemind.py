@@ -127,9 +127,9 @@ class Hivemind(lab.Study):
         for names in self.sets.values():
             context.say(f"{len(names)} models")
             own = {name: flat[name] for name in names}
-            whole = len(names) == len(self.models)
+            whole = len(own) == len(flat)
             of_set = between if whole else cv.between_models(own, number, **options)
-            sets.append(xr.Dataset(_counts(of_set, compared)))
+            sets.append(_counts(of_set, compared))
         overlaps = xr.DataArray(between.overlaps, dims=_PAIR)
         influences = xr.DataArray(np.asarray(between.overlap_influences), dims=(*_PAIR, "unit"))
         found: dict[str, Any] = {
@@ -260,7 +260,7 @@ def _tables(found: xr.Dataset) -> dict[str, Table]:
     return shown
 
 
-def _counts(between: inference.Between, compared: inference.Comparison) -> dict[str, Any]:
+def _counts(between: inference.Between, compared: inference.Comparison) -> xr.Dataset:
     """Of some models, how many differ, and the answers of one and of all, with errors."""
     scored = [compared.evaluations[name].order(2) for name in between.models]
     known = [own.population for own in scored if own.population is not None]
@@ -273,12 +273,12 @@ def _counts(between: inference.Between, compared: inference.Comparison) -> dict[
     plain = np.mean([1 / own.decomposition.scores.conditional for own in scored])
     # Of all answers, 1 / count are of one model.
     of_all = alike / between.number + (plain - alike) / count
-    return {
-        "counts": ("part", counts),
-        "counts_error": ("part", counts * root_mean_square(np.stack([*moved, sum(moved)]))),
-        "plug_in": ("part", [plain / of_all, 1 / plain, 1 / of_all]),
-        "largest": ((), count),
+    fields = {
+        "counts": counts,
+        "counts_error": counts * root_mean_square(np.stack([*moved, sum(moved)])),
+        "plug_in": [plain / of_all, 1 / plain, 1 / of_all],
     }
+    return xr.Dataset({k: ("part", of) for k, of in fields.items()}).assign(largest=count)
 
 
 def _error_of(influences: xr.DataArray) -> xr.DataArray:

@@ -160,6 +160,12 @@ def texts_of(pairs: data.PairedEmbeddings) -> dict[str, np.ndarray]:
     return {WHOLE: pairs.outputs} | ({} if cut is None else {CUT: cut})
 
 
+def numbers(pairs: data.PairedEmbeddings, role: str, rows: np.ndarray) -> np.ndarray:
+    """A label of every answer as a number; NaN where there is no such label."""
+    values = pairs.labels.get(role)
+    return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
+
+
 def by_model(pairs: data.PairedEmbeddings, rows: np.ndarray, role: str) -> tuple[str, ...]:
     """The label of each model, or what its name says where there are no such labels.
 

@@ -106,7 +106,7 @@ class PostTraining(lab.Study):
         part, rows = state[benchmark, text]
         outputs, count = part.outputs[rows], rows.shape[1]
         found = judged.scored(outputs, self.stages, scale)
-        words = part.labels.get("words", np.full(len(part), np.nan))[rows]
+        words = judged.numbers(part, "words", rows)
         by_prompt, full = judged.entropies(outputs, scale.outputs), (words != 0).all(axis=(0, 2))
         found["full"] = ("score", "model"), judged.conditional(by_prompt[..., full])
         entropies = by_prompt[:2]
@@ -117,7 +117,7 @@ class PostTraining(lab.Study):
             np.where(np.abs(of) <= agreement.rounding(order), 0.5, of < 0)
             for of, order in zip(changes, _ORDERS, strict=True)
         ]
-        distinct = part.labels.get("distinct", np.full(len(part), np.nan))[rows[..., 0]]
+        distinct = judged.numbers(part, "distinct", rows[..., 0])
         generator = np.random.default_rng(context.shared_seed)
         draws = list(generator.integers(count, size=(self.resamples, count)))
         correlation = [

@@ -36,13 +36,12 @@ def points(tmp_path_factory):
     folder = tmp_path_factory.mktemp("points")
     scaling.write_mixture(folder, N, (24, 16), seed=3)
     paths = scaling.paths(folder, "mixture")
-    return [np.load(path).astype(np.float64) for path in paths], paths, folder
+    return [np.load(path).astype(np.float64) for path in paths], paths
 
 
 @pytest.fixture(scope="module")
 def cell(points):
-    _, (outputs, prompts), _ = points
-    files = {"outputs": str(outputs), "prompts": str(prompts)}
+    files = dict(zip(("outputs", "prompts"), map(str, points[1]), strict=True))
     return files | {"n": N, "bandwidths": WIDTHS, "truncations": [10], "rtol": 2e-3}
 
 
@@ -169,8 +168,8 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
         "wrong": Entry(square_root),
         "ended": Entry(ends),
     }
-    turns = []
-    results, failed = contests.run_cell(entries, cell | {"n": FEW}, settings(), turns.append)
+    cell, turns = cell | {"n": FEW}, []
+    results, failed = contests.run_cell(entries, cell, settings(), turns.append)
     assert [len(calls) for calls in results.values()] == [4, 1]
     assert failed.pop("wrong").startswith("TypeError: must be real number")
     assert failed == {"ended": "its process ended; out of memory?"}
