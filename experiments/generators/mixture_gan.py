@@ -296,11 +296,10 @@ class Trainer:
         return networks._replace(generator=generator, generator_moments=moments), value
 
     def step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
-        """The critic's updates, one of the generator, and both losses `[2]`."""
+        """The critic's updates, then one of the generator, and its loss before it."""
         *critic_keys, generator_key = jax.random.split(key, self.kind.critic_steps + 1)
-        networks, critic_losses = lax.scan(self.critic_step, networks, jnp.stack(critic_keys))
-        networks, generator_loss = self.generator_step(networks, generator_key)
-        return networks, jnp.stack([critic_losses[-1], generator_loss])
+        networks, _ = lax.scan(self.critic_step, networks, jnp.stack(critic_keys))
+        return self.generator_step(networks, generator_key)
 
 
 def train(training: Training, say: Callable[[str], None] = lambda words: None) -> dict[str, Any]:
@@ -374,10 +373,8 @@ def identity(training: Training) -> records.Identity:
     The losses and the optimiser are functions: `VERSION` is raised where they change.
     """
     kind, mixture = KINDS[training.kind], MIXTURES[training.mixture]
-    numbers = {
-        name: getattr(kind, name)
-        for name in ("rate", "critic_steps", "clip", "penalty", "spectral")
-    }
+    names = "rate", "critic_steps", "clip", "penalty", "spectral"
+    numbers = {name: getattr(kind, name) for name in names}
     return records.identify(
         f"mixture_gan-{training.mixture}-{training.kind}",
         VERSION,

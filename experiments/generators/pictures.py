@@ -141,10 +141,8 @@ def read_emoji(folder: pathlib.Path) -> Pictures:
             pixels[row] = decode_image(path.read_bytes(), name=str(path), side=SIDE)
         except FileNotFoundError as error:
             raise ValueError(f"{path}: there is no such file.") from error
-    held_out = np.zeros(len(kinds), bool)
-    rng = np.random.default_rng(_SEED)
-    held_out[rng.permutation(len(kinds))[: len(kinds) // _HELD_OUT]] = True
-    return Pictures(pixels, kinds, held_out)
+    order = np.random.default_rng(_SEED).permutation(len(kinds))
+    return Pictures(pixels, kinds, np.isin(range(len(kinds)), order[: len(kinds) // _HELD_OUT]))
 
 
 @functools.cache

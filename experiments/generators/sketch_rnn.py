@@ -18,9 +18,8 @@ from jax.typing import ArrayLike
 from experiments.data.repository import Repository
 
 REPOSITORY = ("hardmaru/sema-demo", "09ceb6579d01e57db3f792d0e631284c331538dd")
+# The point after which a drawing is finished: no offset, and the pen's third state.
 END = (0.0, 0.0, 0.0, 0.0, 1.0)
-"""The point after which a drawing is finished: no offset, and the pen's third state."""
-
 _POINT = 5  # Two offsets, and the pen down, up, or at the end.
 _PENS = 3
 _MIXTURE = 6  # Parameters of a component: weight, two means, two deviations, correlation.
@@ -123,9 +122,9 @@ def _draw(mixture: Mixture, key: jax.Array, temperature: ArrayLike) -> jax.Array
         return jnp.argmax(logits + temperature * jax.random.gumbel(key, logits.shape), -1)
 
     component, pen = choose(keys[0], mixture.logits), choose(keys[1], mixture.pens)
+    chosen = jnp.arange(len(component)), component
     mean, spread, correlation = (
-        jnp.take_along_axis(values, jnp.expand_dims(component, range(1, values.ndim)), 1)[:, 0]
-        for values in (mixture.means, mixture.deviations, mixture.correlations)
+        of[chosen] for of in (mixture.means, mixture.deviations, mixture.correlations)
     )
     first, second = jax.random.normal(keys[2], (2, len(mean)))
     second = correlation * first + jnp.sqrt(1 - correlation**2) * second

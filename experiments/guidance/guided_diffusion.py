@@ -1,7 +1,6 @@
 """Guidance of a text-conditioned diffusion model that was trained here: CV tables 1 and 3."""
 
 import dataclasses
-import functools
 import itertools
 import math
 import textwrap
@@ -184,8 +183,12 @@ class GuidedDiffusion(lab.Study):
         widths = [rounded(distance_within(rows, kinds)) for rows in (flat, features)]
         study = dataclasses.replace(self, latents=widths[0], features=widths[1])
         actions, weights = math.ceil(study.steps / study.every), {}
+        finished = latents[: -self.batch], prompts[: -self.batch]
+        last, asked = latents[-self.batch :], prompts[-self.batch :]
         for method in study.methods:
-            norm = _norm(jax.jit(functools.partial(study.updates, method, bench))(latents, prompts))
+            guide, remember = study.guide_of(method, bench, 1.0)
+            state = remember(guide.init(last), *finished)
+            norm = _norm(guide.update(jnp.zeros_like(last), state, last, prompts=asked)[0])
             if not 0 < norm < np.inf:
                 raise ValueError(
                     f"{method}: its gradients at samples without guidance are no guide."
@@ -193,14 +196,6 @@ class GuidedDiffusion(lab.Study):
             whole = _norm(latents) / (actions * norm)
             weights[method] = tuple(rounded(whole * strength) for strength in study.strengths)
         return dataclasses.replace(study, weights=weights)
-
-    def updates(self, method, bench, latents, prompts):
-        """A guide's, of weight 1, of the last batch of latents `[n, ...]`, after all others."""
-        guide, remember = self.guide_of(method, bench, 1.0)
-        before, batch = slice(-self.batch), slice(-self.batch, None)
-        state = remember(guide.init(latents[batch]), latents[before], prompts[before])
-        unmoved = jnp.zeros_like(latents[batch])
-        return guide.update(unmoved, state, latents[batch], prompts=prompts[batch])[0]
 
     def cells(self):
         """Real pictures, samples without guidance, and every method at every strength."""
