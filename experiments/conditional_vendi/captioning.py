@@ -176,19 +176,17 @@ class Captioning(lab.Study):
         found = every[cls.name]
         said, whole = found.captioner.values, found.sel(kind=ALL)
         side = every["captioners"].sel(scale=1).isel(kind=0)
-        printed = [["", *(f"{name}, printed" for name in CAPTIONERS), *side.captioner.values]]
-        named = by_name(side)
-        for name, of_paper in PRINTED.items():
-            ours = named.sel(row=name)
-            both = zip(ours.value.values.tolist(), ours.error.values.tolist(), strict=True)
-            printed.append([name, *of_paper, *(tables.number(*of, digits=3) for of in both)])
         table = functools.partial(tables.table, columns="captioner")
+        ours = table(by_name(side).sel(row=[*PRINTED]), rows=("row",), error="error", digits=3)
+        rows = zip(*(column.cells for column in ours.columns), strict=True)
+        printed = [["", *(f"{name}, printed" for name in CAPTIONERS), *side.captioner.values]]
+        printed += [[name, *PRINTED[str(name)], *of] for name, *of in rows]
         sampled = tables.intervals(whole.unbiased.sel(score=list(SCORES[1:])))
         known = {"all": found, "whole": whole, "said": said, "printed": printed, "table": table}
         lead = [ahead(side, CAPTIONED, name) for name in ("BLIP beam", "BLIP-2")]
         known |= {"lead": xr.concat(lead, "other"), "ten": every["ten_captions"].isel(kind=0)}
-        known |= {"fifty": every["fifty_captions"].isel(kind=0)}
-        return {**known, "sampled": sampled, "rule": runs[0].study.bandwidths.axis[1]}
+        known |= {"fifty": every["fifty_captions"].isel(kind=0), "sampled": sampled}
+        return known | {"rule": runs[0].study.bandwidths.axis[1]}
 
     @classmethod
     def figures(cls, runs):

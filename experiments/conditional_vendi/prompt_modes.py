@@ -72,9 +72,8 @@ class PromptModes(lab.Study):
         `value` of a score of the outputs that it weights; `prompts`, the numbers of those that
         carry it most. `covariance` is that of the scores' logarithms between modes, over prompts.
         """
-        modes = cv.clusters.prompt_modes(
-            pairs.outputs, pairs.prompts, **scale.kernels, count=self.modes
-        )
+        arrays = pairs.outputs, pairs.prompts
+        modes = cv.clusters.prompt_modes(*arrays, **scale.kernels, count=self.modes)
         count, kind = checks.distinct_rows(pairs.prompts)
         effects = []  # How the entropies of both orders move with the weight of each prompt.
         for mode in modes:
@@ -86,11 +85,10 @@ class PromptModes(lab.Study):
         prompts = np.argsort(-of_prompt, axis=1, kind="stable")[:, :_SHOWN]
         covariance = np.einsum("aop,bop->oab", effects, effects) * count / (count - 1)
         numbers = np.arange(1, self.modes + 1)
-        values = [[m.vendi for m in modes], [m.rke for m in modes]]
         found = {
             "share": ("mode", [mode.share for mode in modes]),
             "size": ("mode", [mode.size for mode in modes]),
-            "value": (("score", "mode"), values),
+            "value": (("score", "mode"), [[m.vendi for m in modes], [m.rke for m in modes]]),
             "covariance": (("score", "mode", "other"), covariance),
             "prompts": (("mode", "place"), prompts),
         }

@@ -211,9 +211,12 @@ def correlations(found: xr.Dataset, left_out: str = "") -> xr.Dataset:
     def of_place(rows: np.ndarray) -> np.ndarray:
         rows = rows[..., np.isfinite(rows).all(axis=(0, 1))]
         orders = np.array([*itertools.permutations(range(rows.shape[-1]))])
-        of_ranks = [_unit_ranks(of) for of in rows]
-        each = np.array([of[:-1] @ of[-1] for of in of_ranks])
-        shuffled = np.mean([of[:-1] @ of[-1][orders].T for of in of_ranks], axis=0)
+        # Of mean 0 and norm 1: their products are rank correlations.
+        ranks = np.array([[agreement.ranks(row) for row in of] for of in rows])
+        ranks -= ranks.mean(axis=2, keepdims=True)
+        ranks /= np.linalg.norm(ranks, axis=2, keepdims=True)
+        each = np.array([of[:-1] @ of[-1] for of in ranks])
+        shuffled = np.mean([of[:-1] @ of[-1][orders].T for of in ranks], axis=0)
         mean = each.mean(axis=0)
         p = np.mean(abs(shuffled) >= abs(mean)[:, None] - 1e-9, axis=1)
         return np.stack([mean, p, each.min(axis=0), each.max(axis=0)], axis=-1)
@@ -224,10 +227,3 @@ def correlations(found: xr.Dataset, left_out: str = "") -> xr.Dataset:
     parts = parts.assign_coords(score=list(SCORES[:-1]))
     ends = parts.isel(of=[2, 3]).rename(of="end").assign_coords(end=["low", "high"])
     return xr.Dataset({"value": parts.isel(of=0), "p": parts.isel(of=1), "ends": ends})
-
-
-def _unit_ranks(rows: np.ndarray) -> np.ndarray:
-    """The ranks of each row, of mean 0 and norm 1: their products are rank correlations."""
-    ranks = np.stack([agreement.ranks(row) for row in rows])
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    return ranks / np.linalg.norm(ranks, axis=1, keepdims=True)
