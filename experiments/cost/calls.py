@@ -1,6 +1,5 @@
 """What a user of Python waits for, beside NumPy and named packages: ratios on one core."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -413,24 +412,17 @@ def measured(
     python = peers if caller.elsewhere and peers else sys.executable
     given: Any = {"cwd": folder, "env": kept | own, "timeout": _LIMIT, "text": True}
     shutil.rmtree(folder / "embedded", ignore_errors=True)
+    cores = getattr(os, "sched_getaffinity", lambda _: {0})(0)
+    pin = getattr(os, "sched_setaffinity", lambda *_: None)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with _on_one_core():
+    pin(0, {min(cores)})  # Where the system can say so, a process that starts now has one core.
+    try:
         finished = subprocess.run([python, *words], check=True, capture_output=True, **given)
+    finally:
+        pin(0, cores)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     if not caller.setup:
         return seconds, np.nan
     told = json.loads(finished.stdout.splitlines()[-1])
     return told["seconds"] if later else seconds, told["peak"]
-
-
-@contextlib.contextmanager
-def _on_one_core():
-    """Processes that start within have one core, where the system can say so."""
-    cores = getattr(os, "sched_getaffinity", lambda _: {0})(0)
-    pin = getattr(os, "sched_setaffinity", lambda *_: None)
-    pin(0, {min(cores)})
-    try:
-        yield
-    finally:
-        pin(0, cores)
