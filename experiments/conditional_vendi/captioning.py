@@ -13,7 +13,7 @@ from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import figures, style, tables
+from experiments.lab import figures, papers, style, tables
 from experiments.lab.models import rows_by_cell
 
 OTHER, ALL = "other", "all"
@@ -57,29 +57,18 @@ def answers(
     orders = [rng.permutation(count) for _ in range(each + 1)]
     others = [np.roll(order, 1)[np.argsort(order)] for order in orders]
     shuffled = np.stack([own[others[k + 1], k] for k in range(each)], axis=1)
-    if len(said) == 1:
-        said = {f"k = {k}": own[:, :k] for k in sorted({*NUMBERS, each}) if k <= each}
-        said["swapped"] = own[others[0]]
-        said["shuffled"] = shuffled
-        embedded = pairs.outputs[own.ravel()]
-        nearest = own.ravel()[np.argmax(embedded @ embedded.sum(axis=0))]
-        said["one for all"] = np.full((count, 1), nearest)
-    else:
-        said = {**said, f"{next(iter(said))}, shuffled": shuffled}
-    return said, group
+    if len(said) > 1:
+        return {**said, f"{next(iter(said))}, shuffled": shuffled}, group
+    embedded = pairs.outputs[own.ravel()]
+    nearest = own.ravel()[np.argmax(embedded @ embedded.sum(axis=0))]
+    said = {f"k = {k}": own[:, :k] for k in sorted({*NUMBERS, each}) if k <= each}
+    said |= {"swapped": own[others[0]], "shuffled": shuffled}
+    return said | {"one for all": np.full((count, 1), nearest)}, group
 
 
 SCORES = ("vendi", "conditional", "information")
 _DRAWN = 0.5, 200  # The ends of intervals in a figure: unbiased ones may reach to infinity.
 _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
-CAPTIONED = "BLIP nucleus"  # Whose lead over the others the page says.
-CAPTIONERS = ("BLIP-2", "GIT", "GPT4o-mini")  # Of which CV figure 20 prints these.
-PRINTED = {
-    "Conditional-Vendi": ("4.09", "10.9", "13.10"),
-    "Information-Vendi": ("2.28", "3.28", "3.98"),
-    "Conditional-RKE": ("2.53", "6.47", "7.82"),
-    "Information-RKE": ("1.80", "2.41", "2.93"),
-}
 
 
 class Captioning(lab.Study):
@@ -173,30 +162,35 @@ class Captioning(lab.Study):
     @classmethod
     def facts(cls, runs):
         every = {run.data or cls.name: with_errors(run.found) for run in runs}
-        found = every[cls.name]
-        said, whole = found.captioner.values, found.sel(kind=ALL)
-        side = every["captioners"].sel(scale=1).isel(kind=0)
-        table = functools.partial(tables.table, columns="captioner")
-        ours = table(by_name(side).sel(row=[*PRINTED]), rows=("row",), error="error", digits=3)
-        rows = zip(*(column.cells for column in ours.columns), strict=True)
-        printed = [["", *(f"{name}, printed" for name in CAPTIONERS), *side.captioner.values]]
-        printed += [[name, *PRINTED[str(name)], *of] for name, *of in rows]
-        sampled = tables.intervals(whole.unbiased.sel(score=list(SCORES[1:])))
-        known = {"all": found, "whole": whole, "said": said, "printed": printed, "table": table}
-        lead = [ahead(side, CAPTIONED, name) for name in ("BLIP beam", "BLIP-2")]
-        known |= {"lead": xr.concat(lead, "other"), "ten": every["ten_captions"].isel(kind=0)}
-        known |= {"fifty": every["fifty_captions"].isel(kind=0), "sampled": sampled}
-        return known | {"rule": runs[0].study.bandwidths.axis[1]}
+        found, side = every[cls.name], every["captioners"].sel(scale=1).isel(kind=0)
+        whole, table = found.sel(kind=ALL), functools.partial(tables.table, columns="captioner")
+        rows = by_name(side).isel(row=[0, 2, 1, 3])  # Those of each order together, as printed.
+        ours = table(rows, rows=("row",), error="error", digits=3)
+        columns: dict = {"": rows.row.values}
+        columns |= {f"{name}, printed": of for name, of in papers.printed("CV", "fig 20").items()}
+        columns |= {column.header: column.cells for column in ours.columns[1:]}
+        return {
+            "all": found,
+            "whole": whole,
+            "said": found.captioner.values,
+            "printed": [[*columns], *zip(*columns.values(), strict=True)],
+            "table": table,
+            "lead": ahead(side, "BLIP nucleus", "BLIP beam"),
+            "ten": every["ten_captions"].isel(kind=0),
+            "fifty": every["fifty_captions"].isel(kind=0),
+            "sampled": tables.intervals(whole.unbiased.sel(score=list(SCORES[1:]))),
+        }
 
     @classmethod
     def figures(cls, runs):
-        drawn, lines = {}, [run for run in runs if "k = 1" in run.study.captioners]
-        lines = [run for run in lines if 2.0 in run.study.orders]
-        if lines := [run for run in lines if run.data] or lines:  # With as many photographs.
-            drawn[cls.name] = _numbers(lines)
+        drawn, lines = {}, []
         for run in runs:
             if "k = 1" not in run.study.captioners:
                 drawn["_".join(filter(None, (cls.name, run.data)))] = _captioners(run)
+            elif 2.0 in run.study.orders:
+                lines.append(run)
+        if lines := [run for run in lines if run.data] or lines:  # With as many photographs.
+            drawn[cls.name] = _numbers(lines)
         return drawn
 
 

@@ -19,13 +19,10 @@ from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
 from experiments import lab
-from experiments.lab import Cell, figures, style, tables
+from experiments.lab import Cell, figures, papers, style, tables
 
 SCORES = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
-# The modes of one mixture while those of the other vary, and what CV fig 11 prints of the
-# Conditional-Vendi and the Information-Vendi, from the fewest modes to the most.
-_FIXED = {"prompts": 2, "outputs": 4}
-PRINTED = {"prompts": ((2.21, 1.34), (2.97, 4.61)), "outputs": ((1.55, 2.46), (4.01, 3.42))}
+_FIXED = {"prompts": 2, "outputs": 4}  # Modes of one mixture while those of the other vary.
 _COLUMNS = 3  # Of the picture.
 
 
@@ -153,13 +150,13 @@ def moves(values: np.ndarray) -> str:
     return ends if len(set(steps)) == 1 else f"{ends}, up and down"
 
 
-def _moving(run: lab.Run) -> Iterator[tuple[str, str, tuple[float, float], np.ndarray]]:
+def _moving(run: lab.Run) -> Iterator[tuple[str, str, list[float], np.ndarray]]:
     """Of each trend: what varies, the score, its printed ends, and ours `[spreads, modes]`."""
     found = _by_modes(run).value
-    for varied, printed in PRINTED.items():
-        for score, ends in zip(SCORES, printed, strict=False):
-            line = found.sel(varied=varied, score=score).dropna("modes")
-            yield varied, score, ends, line.transpose("spread", "modes").values
+    for trend, ends in papers.printed("CV", "fig 11").items():
+        score, varied = trend.split(", ")
+        line = found.sel(varied=varied, score=score).dropna("modes")
+        yield varied, score, ends, line.transpose("spread", "modes").values
 
 
 def _trends(run: lab.Run) -> list[list[str]]:
@@ -180,9 +177,10 @@ def _lines(run: lab.Run) -> Figure:
         names={of: f"spread {of:g}" for of in study.spreads},
         y_label=lambda score: score, title=lambda _, varied: f"more modes of {varied}",
     )  # fmt: skip
-    places: Any = itertools.product(range(2), study.varied.items())
+    places = itertools.product(SCORES[:2], study.varied.items())
     for panel, (score, (varied, modes)) in zip(drawn.axes, places, strict=False):
-        panel.plot([modes[0], modes[-1]], PRINTED[varied][score], "k*", label="_", zorder=3)
+        ends = papers.printed("CV", "fig 11")[f"{score}, {varied}"]
+        panel.plot([modes[0], modes[-1]], ends, "k*", label="_", zorder=3)
     changes = ((of[:, -1] - of[:, 0]) * (ends[1] - ends[0]) for _, _, ends, of in _moving(run))
     come_out = sum(bool((of > 0).all()) for of in changes)
     style.headline(drawn, f"{come_out} of 4 printed trends come out at every spread")
