@@ -17,13 +17,8 @@ def fill_mixture(outputs: np.ndarray, prompts: np.ndarray, seed: int) -> None:
     """Writes pairs into two arrays, or memory maps: 10 kinds of prompts of 10 modes each.
 
     A prompt is its kind, its mode and noise; its output the same kind, a mode of its own and noise.
-    The squared distances of two outputs are about 2, 1 and 0.3 within a mode, within a kind and
-    between kinds, in the reverse order.
-
-    Args:
-      outputs: float32 `[n, d_x]`, overwritten.
-      prompts: float32 `[n, d_t]`, overwritten.
-      seed: fixes the centres; the first rows are the same for every n.
+    The squared distances of two outputs are about 0.3 within a mode, 1 within a kind and 2 between
+    kinds. The arrays are float32 `[n, d]`; of a seed, the first rows are the same for every n.
     """
     for role, points in enumerate((outputs, prompts)):
         n, d = points.shape

@@ -85,18 +85,10 @@ def load_files(
     paired: bool = True,
     **labels: StrPath,
 ) -> PairedEmbeddings:
-    """One's own embeddings, from .npy, .npz or .safetensors files.
+    """One's own embeddings, from .npy, .npz or .safetensors files; named as that of the outputs.
 
-    Args:
-      outputs: file of `[n, d_x]` numbers.
-      prompts: file of `[n, d_t]` numbers, row by row the prompts of the outputs.
-      further: by role, files of more embeddings `[n, d]` of the same pairs.
-      keys: which array of a file that holds several, by role: `{"outputs": "x"}`.
-      paired: whether prompts are needed; where not, all outputs are of one prompt without them.
-      **labels: by role, a file of n labels (numbers or strings), or a .txt of one label a line.
-
-    Returns:
-      The pairs, under the stem of the outputs' file as their name.
+    `keys` says by role which array of a file is meant where it holds several. Labels are n numbers
+    or strings, or a .txt of one a line. Prompts may be left out where not `paired`: it is one then.
 
     Raises:
       TypeError, ValueError: if a file is missing or cannot be read, if an embedding file does not
