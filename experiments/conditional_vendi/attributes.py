@@ -12,7 +12,7 @@ import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import asked_once
 from experiments import lab
-from experiments.conditional_vendi.type_draws import gram_of
+from experiments.conditional_vendi.type_ablation import gram_of
 from experiments.lab import figures, models, style, tables
 
 # Of DrawBench: categories whose prompts fix the attribute that they are named by, and the others.
@@ -163,5 +163,4 @@ def agreement(found: xr.Dataset) -> xr.DataArray:
     any_of = (found.apart != 0).any("encoder").sum(pair)
     look = {"input_core_dims": [["category"]] * 2, "vectorize": True}
     tau = xr.apply_ufunc(lambda x, y: stats.kendalltau(x, y)[0], *ends, **look)
-    parts = {"both": both, "any": any_of, "tau": tau}
-    return xr.Dataset(parts).to_array("of")
+    return xr.Dataset({"both": both, "any": any_of, "tau": tau}).to_array("of")

@@ -12,7 +12,7 @@ from scipy import stats
 import condvendi_jax as cv
 from condvendi_jax.base import checks
 from experiments import lab
-from experiments.conditional_vendi import type_draws
+from experiments.conditional_vendi import type_ablation
 from experiments.lab import figures, style, tables
 
 # Sizes of equal ratio, from a cluster of so many prompts on down to single ones.
@@ -71,7 +71,7 @@ class PromptClusters(lab.Study):
         prompts = pairs.prompts[np.unique(kind, return_index=True)[1][shared]]
         keys = jax.random.split(jax.random.key(seed), len(counts))
         clusterings = [
-            type_draws.by_k_means(prompts, count, self.repeats, key)
+            type_ablation.by_k_means(prompts, count, self.repeats, key)
             for count, key in zip(counts, keys, strict=True)
         ]
         return self.ready(
@@ -103,7 +103,7 @@ class PromptClusters(lab.Study):
             values.append([scores_of(x, prompts, scale) for x in answered])
         values = np.transpose(values).astype(float)
         agreement = [
-            np.mean([type_draws.rand_index(*two) for two in itertools.combinations(starts, 2)])
+            np.mean([type_ablation.rand_index(*two) for two in itertools.combinations(starts, 2)])
             for starts in clusterings
         ]
         return xr.Dataset({"value": (tuple(axes), values), "agreement": ("k", agreement)}, axes)

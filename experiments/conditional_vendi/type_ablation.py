@@ -10,21 +10,135 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from scipy import special
 
+import condvendi_jax as cv
+from condvendi_jax.base import checks, extras
+from condvendi_jax.entropies import eigenvalues
 from experiments import lab
-from experiments.conditional_vendi import type_draws
-from experiments.conditional_vendi.type_draws import PROMPTINGS, UNBIASED, by_k_means, over_one
 from experiments.data import PairedEmbeddings
-from experiments.lab import figures, sizes, style, tables
+from experiments.lab import agreement, figures, sizes, style, tables
 
+PROMPTINGS = ("type unspecified", "type specified")
+FAMILIES = ("Vendi", "RKE")
+KINDS = ("Conditional-{}", "{}", "Cluster-{}", "K-means Cluster-{}")
+UNBIASED = "Conditional-RKE, unbiased"
+SCORES = (*(kind.format(family) for family in FAMILIES for kind in KINDS), UNBIASED)
+# The conditional score of the family of each score by clusters.
+CONDITIONAL = {kind.format(of): f"Conditional-{of}" for of in FAMILIES for kind in KINDS[2:]}
 _PROMPTS = {"first": "", "second": "second_"}  # Before the names of an encoder's prompts.
 _SETS = ("dogs", "fruits", "clothing", "animals", "objects")
 _MODELS = ("0.1", "0.55", "1")
 _SHOWN = ["Conditional-Vendi", "Vendi", "Conditional-RKE", UNBIASED]
 EACH = "as many of each"  # The papers' design; the others are numbers of outputs in all.
+
+
+def draw_rows(
+    types: np.ndarray, counts: Sequence[int], *, exchanged: bool, seed: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of outputs and of prompts of one draw, type after type in a random order.
+
+    The first type has `counts[0]` rows, and so on. If `exchanged`, prompts are exchanged at random
+    between the pairs of a type.
+    """
+    generator = np.random.default_rng(seed)
+    outputs, prompts = [], []
+    for name, count in zip(generator.permutation(np.unique(types)), counts, strict=True):
+        rows = np.flatnonzero(types == name)
+        outputs.append(generator.permutation(rows)[:count])
+        prompts.append(generator.permutation(rows)[:count] if exchanged else outputs[-1])
+    return np.concatenate(outputs), np.concatenate(prompts)
+
+
+def gram_of(kernel: cv.Kernel, points: Any) -> np.ndarray:
+    """The kernel of every two points, `[n, n]` in float64."""
+    ready = kernel.prepare(jnp.asarray(points))
+    return np.asarray(kernel.cross(ready, ready), np.float64)
+
+
+def effective(gram: np.ndarray) -> np.ndarray:
+    """Vendi, RKE and unbiased RKE, which leaves out each row with itself, of a Gram matrix."""
+    n = len(gram)
+    vendi = np.exp(special.entr(eigenvalues.spectrum(gram / n).clip(0)).sum())
+    squares, alone = np.sum(gram**2), np.sum(np.diag(gram) ** 2)
+    return np.array([vendi, n**2 / squares, n * (n - 1) / (squares - alone)])
+
+
+def by_cluster(gram: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Cluster-Vendi and Cluster-RKE: the mean over rows of the score of their cluster (CV G.1)."""
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    scores = [len(rows) * effective(gram[np.ix_(rows, rows)])[:2] for rows in members]
+    return np.sum(scores, axis=0) / len(labels)
+
+
+@np.errstate(divide="ignore", invalid="ignore")  # Unbiased, all may differ: infinite.
+def scores_of(
+    outputs: np.ndarray, prompts: Sequence[np.ndarray], types: np.ndarray, means: Sequence[Any]
+) -> np.ndarray:
+    """Every score of some outputs by both promptings, `[promptings, scores]`.
+
+    From the Gram matrices `[n, n]` of outputs and of each prompting, the type of each row, and the
+    clusters `means` of each prompting by K-means, None where they are not scored.
+    """
+    whole, found = effective(outputs), []
+    for named, (gram, clusters) in enumerate(zip(prompts, means, strict=True)):
+        conditional = effective(outputs * gram) / effective(gram)
+        # A prompt that names no type names one category: one cluster, whose score is Vendi.
+        cluster = by_cluster(outputs, types) if named else whole[:2]
+        k_means = [np.nan] * 2 if clusters is None else by_cluster(outputs, clusters)
+        columns = zip(conditional[:2], whole[:2], cluster, k_means, strict=True)
+        found.append([*np.ravel([*columns]), conditional[2]])
+    return np.array(found)
+
+
+def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.ndarray:
+    """The clusters of each start of K-means `[restarts, n]`, the best first.
+
+    There are k, or fewer where there are fewer distinct points, which share a cluster where equal.
+    """
+    with extras.needed("clusters", package="scikit-learn", purpose="this study"):
+        from sklearn.cluster import KMeans
+
+    seeds = jax.random.randint(key, (restarts,), 0, np.iinfo(np.int32).max)
+    distinct, kind = checks.distinct_rows(points)
+    # In float64: squared distances in float32 would merge points that differ.
+    rows = points[np.unique(kind, return_index=True)[1]].astype(np.float64)
+    one_start: Any = {"n_init": 1}
+    fits: list[Any] = [
+        KMeans(min(k, distinct), random_state=seed, **one_start).fit(rows, None, np.bincount(kind))
+        for seed in np.asarray(seeds).tolist()
+    ]
+    fits.sort(key=lambda fit: fit.inertia_)
+    return np.stack([fit.labels_[kind] for fit in fits])
+
+
+def rand_index(first: np.ndarray, second: np.ndarray) -> float:
+    """The adjusted Rand index of two clusterings: 1 where they are the same, 0 at chance."""
+    from sklearn.metrics import adjusted_rand_score
+
+    return adjusted_rand_score(first, second)
+
+
+def over_one(found: xr.DataArray) -> xr.Dataset:
+    """How many times the score of j types is that of one: the mean and 95% interval of draws."""
+    return tables.t_intervals(found / found.isel(j=0, drop=True), "repeat")
+
+
+def correlations(found: xr.DataArray, over: list[str]) -> xr.DataArray:
+    """Pearson's correlation, in each draw, of the scores by clusters with the conditional ones.
+
+    Along the axes `over`: j, or both promptings' j. NaN where a score does not change beyond
+    rounding in some draw.
+    """
+    least, most = found.min(over), found.max(over)
+    varies = (most - least > agreement.rounding(1.0) * most).all("repeat")
+    found = found.where(varies)
+    x, y = found.sel(score=[*CONDITIONAL]), found.sel(score=[*CONDITIONAL.values()])
+    return xr.corr(x, y.assign_coords(score=x.score), over)
 
 
 class TypeAblation(lab.Study):
@@ -137,17 +251,13 @@ class TypeAblation(lab.Study):
         pairs, prompts = state
         designs, count = self.designs, len(self.types)
         counts = np.max([*designs.values()], axis=(0, 1))
-        rows, prompt_rows = type_draws.draw_rows(
-            pairs.labels["types"],
-            counts,
-            exchanged=self.exchanged,
-            seed=np.asarray(jax.random.key_data(context.key)).tolist(),
+        seed = np.asarray(jax.random.key_data(context.key)).tolist()
+        rows, prompt_rows = draw_rows(
+            pairs.labels["types"], counts, exchanged=self.exchanged, seed=seed
         )
         outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
-        types, place = (
-            np.repeat(np.arange(count), counts),
-            np.concatenate([*map(np.arange, counts)]),
-        )
+        types = np.repeat(np.arange(count), counts)
+        place = np.concatenate([*map(np.arange, counts)])
         # The rows of each design and number of types, the first of every type.
         kept = {
             (design, j): np.flatnonzero(place < of[types])
@@ -158,23 +268,23 @@ class TypeAblation(lab.Study):
         context.say("K-means")
         of_draw = functools.partial(by_k_means, restarts=self.restarts, key=context.key)
         starts = {j: [of_draw(t[kept[EACH, j]], j) for t in texts] for j in range(1, count + 1)}
-        agreement, stability = [], []
-        for first, *others in starts[count]:
-            agreement.append(type_draws.rand_index(types[kept[EACH, count]], first))
-            same = [type_draws.rand_index(first, other) for other in others]
-            stability.append(np.mean(same or [1]))
+        agreement = [rand_index(types[kept[EACH, count]], best) for best, *_ in starts[count]]
+        stability = [
+            np.mean([rand_index(best, other) for other in others] or [1])
+            for best, *others in starts[count]
+        ]
         values = []
         for scale in self.bandwidths.axis:
             context.say("scores")
-            x = type_draws.gram_of(scale.kernels["output_kernel"], outputs)
-            ts = [type_draws.gram_of(scale.kernels["prompt_kernel"], text) for text in texts]
+            x = gram_of(scale.kernels["output_kernel"], outputs)
+            ts = [gram_of(scale.kernels["prompt_kernel"], text) for text in texts]
             for (design, j), of in kept.items():
                 part = np.ix_(of, of)
                 means = [best if design == EACH else None for best, *_ in starts[j]]
                 grams = x[part], [t[part] for t in ts]
-                values.append(type_draws.scores_of(*grams, types[of], means))
+                values.append(scores_of(*grams, types[of], means))
         labels = {"scale": list(self.bandwidths.scales or ()), "design": list(designs)}
-        labels |= {"j": [*starts], "prompting": list(PROMPTINGS), "score": list(type_draws.SCORES)}
+        labels |= {"j": [*starts], "prompting": list(PROMPTINGS), "score": list(SCORES)}
         whole = np.reshape(values, [len(of) for of in labels.values()])
         indices = {"agreement": ("prompting", agreement), "stability": ("prompting", stability)}
         return xr.Dataset({"value": (tuple(labels), whole), **indices}, labels)
@@ -187,7 +297,7 @@ class TypeAblation(lab.Study):
         rows = ("scale", "design", "score")
         yield tables.table(growth, rows=rows, names=names, **look)
         each = found.value.sel(design=EACH, drop=True)
-        together = tables.spreads(type_draws.correlations(each, ["j"]), "repeat")
+        together = tables.spreads(correlations(each, ["j"]), "repeat")
         names = {"score": "Pearson's correlation over j"}
         yield tables.table(together, rows=("scale", "score"), names=names, digits=3, **look)
         indices = found[["agreement", "stability"]].mean("repeat").to_dataarray("Rand index")
@@ -213,8 +323,8 @@ class TypeAblation(lab.Study):
         return {
             "growth": growth,
             "mean": each.mean("repeat"),
-            "within": tables.spreads(type_draws.correlations(each, ["j"]), "repeat"),
-            "over": type_draws.correlations(each, ["prompting", "j"]).mean("repeat"),
+            "within": tables.spreads(correlations(each, ["j"]), "repeat"),
+            "over": correlations(each, ["prompting", "j"]).mean("repeat"),
             "rand": found[["agreement", "stability"]].mean("repeat"),
             "widths": np.array([[of.outputs, of.prompts] for of in widths]),
             "table": tables.table(columns.assign_coords(column=names), **look),
@@ -231,16 +341,14 @@ class TypeAblation(lab.Study):
 
 
 def _together(runs: Sequence[lab.Run]) -> xr.Dataset:
-    """The results of several runs, by the name of the model, of the encoder or of the data."""
+    """The results of several runs, by the name of the model, of the encoder or of the data.
+
+    Their first design at equal n, of the fewest outputs in all, is one that all sets have.
+    """
     names = [run.study.variant() or run.study.data_name for run in runs]
     run_names = xr.DataArray(names, dims="run", name="run")
     found = xr.concat([run.found for run in runs], run_names, join="outer")
     return found.sel(design=max((list(run.study.designs) for run in runs), key=len))
-
-
-def _equal(found: Any) -> str:
-    """The design at equal n that all sets have: the fewest outputs in all."""
-    return found.design.values[1].item()
 
 
 def _draws(runs: Sequence[lab.Run]) -> str:
@@ -257,7 +365,7 @@ def _names(study: TypeAblation, design: str) -> dict[str, str]:
 def _contrast(runs: Sequence[lab.Run]) -> Figure:
     """Conditional-Vendi over that of one type where n grows with the types, and at equal n."""
     found, study = _together(runs), runs[0].study
-    equal, place = _equal(found), {"scale": study.bandwidths.shown, "score": _SHOWN[0]}
+    equal, place = found.design.values[1], {"scale": study.bandwidths.shown, "score": _SHOWN[0]}
     ratios = over_one(found.value.sel(place, drop=True).sel(design=[EACH, equal]))
     drawn = figures.facets(
         ratios, x="j", hue="run", row="prompting", column="design", error="error", log_y=True,
@@ -279,7 +387,7 @@ def _sets(runs: Sequence[lab.Run]) -> Figure:
     named = {"second": "dogs, second prompts", **{m: f"drawings, T = {m}" for m in _MODELS}}
     rows = [named.get(run, run) for run in found.run.values]
     found = found.assign_coords(run=rows, prompting=["unnamed types", "named types"])
-    equal = _equal(found)
+    equal = found.design.values[1]
     panels = {"score": [_SHOWN[0], _SHOWN[0], UNBIASED], "design": [EACH, equal, equal]}
     place: Any = {axis: xr.DataArray(labels, dims="panel") for axis, labels in panels.items()}
     growth = over_one(found.value.sel(place | {"scale": study.bandwidths.shown})).isel(j=-1)
@@ -325,7 +433,7 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
     Of Conditional-Vendi at equal n; of the unbiased score, which does not grow with it, with most.
     """
     found = _together(runs).value
-    equal = _equal(found)
+    equal = found.design.values[1]
     parts = {"score": [_SHOWN[0], UNBIASED], "design": [equal, EACH]}
     place: Any = {axis: xr.DataArray(labels, dims="score") for axis, labels in parts.items()}
     growth = over_one(found.sel(place)).isel(j=-1)
@@ -348,9 +456,9 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
     """Conditional- against Cluster-scores, a point a number of types (CV-early figs 22 and 23)."""
     figure, axes = style.panels(4, columns=2, size=(3.45, 2.8))
     values = _together(runs).value.sel(scale=runs[0].study.bandwidths.shown, design=EACH)
-    together = type_draws.correlations(values, ["prompting", "j"]).mean("repeat")
+    together = correlations(values, ["prompting", "j"]).mean("repeat")
     found = tables.t_intervals(values, "repeat")
-    for panel, (name, conditional) in zip(axes, type_draws.CONDITIONAL.items(), strict=True):
+    for panel, (name, conditional) in zip(axes, CONDITIONAL.items(), strict=True):
         r = together.sel(score=name)
         for run, colour, marker in zip(found.run.values, style.CYCLE, style.MARKERS, strict=False):
             look: dict[str, Any] = {"color": colour, "marker": marker, "ls": "", "capsize": 0}
@@ -362,8 +470,8 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
         title = f"r = {r.min():.2f} to {r.max():.2f} over all prompts of a set"
         panel.set(xlabel=name, ylabel=conditional, title=title)
     style.legend_above(figure, axes[0], columns=6)
-    within = type_draws.correlations(values, ["j"]).mean("repeat")
-    named = within.sel(prompting=PROMPTINGS[1], score=(score := [*type_draws.CONDITIONAL][0]))
+    within = correlations(values, ["j"]).mean("repeat")
+    named = within.sel(prompting=PROMPTINGS[1], score=(score := [*CONDITIONAL][0]))
     finding = f"correlate at {together.min():.2f} to {together.max():.2f} over both promptings"
     finding += f"; {score} within named types at {named.min():.2f} to {named.max():.2f}"
     style.headline(figure, f"Conditional- and Cluster-scores {finding}")

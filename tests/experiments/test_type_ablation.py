@@ -11,13 +11,12 @@ from small import flags, widths, write
 from studies import changed, execute
 
 import condvendi_jax as cv
-from experiments.conditional_vendi import type_draws
-from experiments.conditional_vendi.type_ablation import EACH, TypeAblation
-from experiments.conditional_vendi.type_draws import CONDITIONAL, PROMPTINGS, SCORES
+from experiments.conditional_vendi import type_ablation as of_types
+from experiments.conditional_vendi.type_ablation import EACH, PROMPTINGS, SCORES, TypeAblation
 from experiments.lab import sizes, store
 
 pytestmark = pytest.mark.slow
-CLUSTERED = [*CONDITIONAL]
+CLUSTERED = [*of_types.CONDITIONAL]
 
 
 TYPES, MODES, PER_MODE = 3, 2, 4
@@ -55,10 +54,10 @@ def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
             np.testing.assert_allclose(told / expected, 1, rtol=1e-4, err_msg=score)
     np.testing.assert_allclose(finished.found.agreement, [[0, 1]] * 2)
     np.testing.assert_allclose(finished.found.stability, 1)
-    growth = type_draws.over_one(draws.sel(score="Conditional-Vendi")).isel(j=-1)
+    growth = of_types.over_one(draws.sel(score="Conditional-Vendi")).isel(j=-1)
     np.testing.assert_allclose(growth.value, [TYPES, 1], rtol=1e-4)
     np.testing.assert_allclose(growth.error, 0, atol=1e-4)
-    np.testing.assert_allclose(type_draws.correlations(draws, ["prompting", "j"]), 1, atol=1e-5)
+    np.testing.assert_allclose(of_types.correlations(draws, ["prompting", "j"]), 1, atol=1e-5)
 
 
 def test_correlations_have_the_sign_of_each_draw():
@@ -68,7 +67,7 @@ def test_correlations_have_the_sign_of_each_draw():
     draws[:, 0, SCORES.index("Cluster-RKE")] = 3 + np.outer([2, -2], j)
     draws[:, 0, SCORES.index("K-means Cluster-RKE")] = [0, 1, 0, 1, 0]
     labels = {"repeat": range(2), "prompting": list(PROMPTINGS), "score": list(SCORES), "j": j}
-    found = type_draws.correlations(xr.DataArray(draws, labels, tuple(labels)), ["j"])
+    found = of_types.correlations(xr.DataArray(draws, labels, tuple(labels)), ["j"])
     told = found.sel(prompting=PROMPTINGS[0], score=CLUSTERED[2:])
     np.testing.assert_allclose(told, [[1, 0], [-1, 0]], atol=1e-12)
     # Vendi's do not change, and those of the other prompting neither.
@@ -79,14 +78,14 @@ def test_correlations_have_the_sign_of_each_draw():
 def test_a_draw_exchanges_prompts_within_types_only():
     types = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(3, size=60)]
     least = min(np.unique(types, return_counts=True)[1])
-    rows, prompts = type_draws.draw_rows(types, [least] * 3, exchanged=True, seed=[1])
+    rows, prompts = of_types.draw_rows(types, [least] * 3, exchanged=True, seed=[1])
     assert len(set(rows.tolist())) == len(set(prompts.tolist())) == 3 * least
     np.testing.assert_array_equal(types[rows], types[prompts])
     assert (rows != prompts).any() and len(np.unique(types[rows][:least])) == 1
     np.testing.assert_array_equal(
-        *type_draws.draw_rows(types, [least] * 3, exchanged=False, seed=[1])
+        *of_types.draw_rows(types, [least] * 3, exchanged=False, seed=[1])
     )
-    draws = [type_draws.draw_rows(types, [1] * 3, exchanged=True, seed=[s])[0] for s in range(40)]
+    draws = [of_types.draw_rows(types, [1] * 3, exchanged=True, seed=[s])[0] for s in range(40)]
     assert len({tuple(types[rows]) for rows in draws}) == 6
 
 
@@ -111,10 +110,10 @@ def test_scores_of_a_gram_matrix_are_the_librarys():
     x, t = generator.normal(size=(2, 40, 3)).astype(np.float32)
     kernels: Any = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(1.5)}
     grams = [
-        type_draws.gram_of(kernel, of) for kernel, of in zip(kernels.values(), (x, t), strict=True)
+        of_types.gram_of(kernel, of) for kernel, of in zip(kernels.values(), (x, t), strict=True)
     ]
     labels = [generator.integers(k, size=40) for k in (3, 7)]
-    found = type_draws.scores_of(grams[0], [grams[1]] * 2, labels[0], [None, labels[1]])
+    found = of_types.scores_of(grams[0], [grams[1]] * 2, labels[0], [None, labels[1]])
     pairs = cv.Pairs(x, t, prompt_ids=range(40), **kernels)
     expected = []
     for order in (1, 2):
@@ -132,15 +131,15 @@ def test_scores_of_a_gram_matrix_are_the_librarys():
 def test_k_means_gives_every_start_the_best_first():
     generator = np.random.default_rng(0)
     points = np.repeat(generator.normal(size=(12, 2)), 3, axis=0).astype(np.float32)
-    starts = type_draws.by_k_means(points, 4, 8, jax.random.key(0))
+    starts = of_types.by_k_means(points, 4, 8, jax.random.key(0))
     parts = [[points[labels == c] for c in range(4)] for labels in starts]
     inertia = [sum(len(p) * p.var(axis=0).sum() for p in of_start) for of_start in parts]
     assert len(starts) == 8 and inertia == pytest.approx(sorted(inertia), rel=1e-5)
     assert inertia[0] < inertia[-1]
-    (all_points,) = type_draws.by_k_means(points, 99, 1, jax.random.key(0))
+    (all_points,) = of_types.by_k_means(points, 99, 1, jax.random.key(0))
     assert len(np.unique(all_points)) == 12
     close = np.stack([np.repeat([0.0, 240.0, 480.0], 5), 1e-3 * np.arange(15)], 1)
-    (every,) = type_draws.by_k_means(close.astype(np.float32), 15, 1, jax.random.key(0))
+    (every,) = of_types.by_k_means(close.astype(np.float32), 15, 1, jax.random.key(0))
     assert sorted(every) == list(range(15))
 
 
