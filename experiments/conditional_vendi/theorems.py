@@ -15,24 +15,22 @@ from theory_checks import claim as claims
 from theory_checks import concentration, latex, mixtures, populations, rke
 from theory_checks.concentration import TAILS
 
-# Theorems whose errors are measured: the claim, and what the error is of.
-_BOUNDS = (
-    ("CV Theorem 1", "cv-theorem-1-sharp", "error of log Conditional-Vendi, nats"),
-    ("CV Theorem 2", "cv-theorem-2-sharp", "error of log score, t = 3, nats"),
-    ("CV Theorem 3", "cv-theorem-3-sharp", "error of Conditional-RKE, modes"),
-    ("RKE Theorem 6", "rke-theorem-6-sharper", "error of exp(-H), rms"),
-)
-CLAIMS = tuple(claim for _, claim, _ in _BOUNDS)
-CLAIMS += ("cv-theorem-6-corrected-point-prompts", "rke-theorem-3")
+# Theorems whose errors are measured, by claim: what the error is of, and the claim as printed.
+_BOUNDS = {
+    "cv-theorem-1-sharp": ("CV Theorem 1", "error of log Conditional-Vendi, nats", "cv-theorem-1"),
+    "cv-theorem-2-sharp": ("CV Theorem 2", "error of log score, t = 3, nats", "cv-theorem-2"),
+    "cv-theorem-3-sharp": (
+        "CV Theorem 3",
+        "error of Conditional-RKE, modes",
+        "cv-theorem-3-appendix",
+    ),
+    "rke-theorem-6-sharper": ("RKE Theorem 6", "error of exp(-H), rms", "rke-theorem-6"),
+}
+CLAIMS = (*_BOUNDS, "cv-theorem-6-corrected-point-prompts", "rke-theorem-3")
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
 _DELTA = 0.05
 _SIZES = np.array([1000, 3000, 10000, 30000, 100000, 1000000])
-_PRINTED = {
-    "cv-theorem-1-sharp": "cv-theorem-1",
-    "cv-theorem-2-sharp": "cv-theorem-2",
-    "cv-theorem-3-sharp": "cv-theorem-3-appendix",
-}
 
 
 class Theorems(lab.Study):
@@ -54,7 +52,7 @@ class Theorems(lab.Study):
     def compute(self, state, context, *, claim):
         """Tries the claim, and computes the curves of its figure."""
         outcome = claims.try_claim(claims.registry()[claim], seed=state)
-        if claim in _PRINTED:
+        if claim in TAILS:
             found = _of_samples(claim, np.random.default_rng(state), self.samples)
         elif claim == CLAIMS[-1]:  # How far RKE with its shift lies from the differential entropy.
             evidence = outcome.stated.evidence
@@ -97,14 +95,14 @@ def _evidence(run: lab.Run) -> dict[str, xr.Dataset]:
 
 def _times(evidence: Mapping[str, xr.Dataset]) -> dict[str, int]:
     """How many times the error each printed bound is at the largest n, at least."""
-    ratios = {claim: evidence[claim].bound / evidence[claim]["quantile"] for _, claim, _ in _BOUNDS}
+    ratios = {claim: evidence[claim].bound / evidence[claim]["quantile"] for claim in _BOUNDS}
     return {claim: int(ratio.isel(n=-1).min()) for claim, ratio in ratios.items()}
 
 
 def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Measured errors against the bounds of CV Theorems 1-3 and RKE Theorem 6."""
     times, (figure, panels) = _times(evidence), style.panels(4, size=(4.2, 2.9))
-    for axes, (theorem, claim, y_label) in zip(panels, _BOUNDS, strict=True):
+    for axes, (claim, (theorem, y_label, _)) in zip(panels, _BOUNDS.items(), strict=True):
         # A line a population with its proved bound, and the range of the printed bound over them.
         data = evidence[claim].transpose("population", "n")
         n, measured = data.n.values, data["quantile"].values
@@ -121,8 +119,7 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
         axes.set(xscale="log", yscale="log", xlabel="sample size n", ylabel=y_label)
         axes.set_title(f"{theorem}: over {times[claim]} times the error")
     style.label_lines(*panels)
-    finding = f"The printed bounds are at over {min(times.values())} times the error"
-    style.headline(figure, finding)
+    style.headline(figure, f"The printed bounds are at over {min(times.values())} times the error")
     return figure, (
         "Samples of populations of at most nine atoms; blue: 95% quantiles of the error (Theorem "
         "6: root mean squares); bounds at failure probability 0.05; orange: the range over the "
@@ -185,9 +182,9 @@ def _formulas(name: str, printed: bool = False) -> tuple[latex.Formula, ...]:
 def _of_samples(name: str, generator: np.random.Generator, samples: int) -> xr.Dataset:
     """95% errors, with the printed bound and the sharper one."""
     generic = [p for p in concentration.finite_populations() if p.name != "uniform"]
-    tail, printed = TAILS[name], TAILS[_PRINTED[name]]
+    tail, printed = TAILS[name], TAILS[_BOUNDS[name][-1]]
     width = width_of_rke if "theorem-3" in name else tail.bound
-    forms, drawn = _formulas(name), _formulas(_PRINTED[name], printed=True)
+    forms, drawn = _formulas(name), _formulas(_BOUNDS[name][-1], printed=True)
     found = np.zeros((3, len(generic), len(_SIZES)))
     each = np.array([_DELTA / len(tail.errors)])
     for row, p in enumerate(generic):
