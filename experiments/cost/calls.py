@@ -163,6 +163,8 @@ _SCIPY = partial(
     "import numpy, scipy.linalg; f = scipy.linalg.eigvalsh;"
     "spectra = lambda a, b: [((k**2).sum(), f(k / len(k))) for k in (a, b, a * b)]",
 )
+_EVALUATE, _SPECTRA = "cv.evaluate(x, t, **both)", _SCIPY("spectra(gram(x), gram(t))")
+_SCORE = "score x.npy --prompts=t.npy"
 _NOTHING = {"import of NumPy": _PEER("", "-c 'import numpy'")}
 
 
@@ -176,7 +178,7 @@ def _command(
     return Row(f"command: {words}", write, ours | peers, False, rounds)
 
 
-_500 = partial(_pairs, n=500)
+_500, _1000, _2000 = (partial(_pairs, n=n) for n in (500, 1000, 2000))
 
 ROWS: dict[str, Row] = {
     "list": Row(
@@ -197,20 +199,17 @@ ROWS: dict[str, Row] = {
         False,
     ),
     "first_evaluate": Row(
-        "first evaluate, orders 2 and 1, n = 500",
-        _500,
-        _first("cv.evaluate(x, t, **both)", SciPy=_SCIPY("spectra(gram(x), gram(t))")),
-        False,
+        "first evaluate, orders 2 and 1, n = 500", _500, _first(_EVALUATE, SciPy=_SPECTRA), False
     ),
     "errors": Row(
         "later evaluate, orders 2 and 1, n = 2,000",
-        partial(_pairs, n=2000),
+        _2000,
         {
-            "ours": _OURS("cv.evaluate(x, t, **both)"),
+            "ours": _OURS(_EVALUATE),
             "our scores without errors": _OURS(
                 "float(cv.decompose(x, t, order=1, **both).scores[0])", peer=True
             ),
-            "SciPy's three spectra": _SCIPY("spectra(gram(x), gram(t))"),
+            "SciPy's three spectra": _SPECTRA,
         },
     ),
     **{
@@ -278,21 +277,11 @@ ROWS: dict[str, Row] = {
             "json.loads": _PEER("import json", "[*map(json.loads, open('records.jsonl'))]"),
         },
     ),
-    "command_pairs": _command(
-        "score, 1,000 pairs",
-        partial(_pairs, n=1000),
-        "score x.npy --prompts=t.npy",
-        SciPy=_SCIPY("spectra(gram(x), gram(t))"),
-    ),
+    "command_pairs": _command("score, 1,000 pairs", _1000, _SCORE, SciPy=_SPECTRA),
     "command_order_2": _command(
-        "score, 1,000 pairs, order 2",
-        partial(_pairs, n=1000),
-        "score x.npy --prompts=t.npy --order=2",
-        NumPy=_NUMPY(_CONDITIONAL_SUMS),
+        "score, 1,000 pairs, order 2", _1000, f"{_SCORE} --order=2", NumPy=_NUMPY(_CONDITIONAL_SUMS)
     ),
-    "command_many": _command(
-        "score, 10,000 pairs", partial(_pairs, n=10_000), "score x.npy --prompts=t.npy", rounds=1
-    ),
+    "command_many": _command("score, 10,000 pairs", partial(_pairs, n=10_000), _SCORE, rounds=1),
     "command_records": _command(
         "compare, 4 models x 75 texts",
         partial(_texts, n=300, words=40),
@@ -357,9 +346,8 @@ class Calls(lab.Study):
         """The median of each contestant, and that of ours over the least of the peers."""
         grid = Table("call", "by", "CPU s", "of the fastest peer", "peak, MB")
         for cell, found in run.results.items():
-            row = ROWS[cell.values["row"]]
-            medians = found[["seconds", "peak"]].median("round")
-            numbers = [medians.seconds, ratios_of(cell.values["row"], found), medians.peak / 1e6]
+            row, medians = ROWS[cell.values["row"]], medians_of(cell.values["row"], found)
+            numbers = [medians.seconds, medians.ratio, medians.peak / 1e6]
             for place, (name, caller) in enumerate(row.callers.items()):
                 shown = [tables.number(of[place].item(), digits=3) for of in numbers]
                 shown[0] = found.left_out[place].item() or shown[0]
@@ -370,17 +358,14 @@ class Calls(lab.Study):
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
         """The table; `ratio(row, contestant)`; `seconds` and `peak`, in GB, of the same."""
         (run,) = runs
-        by_row = {cell.values["row"]: of for cell, of in run.results.items()}
-
-        def ratio(row: str, contestant: str = "ours") -> float:
-            return ratios_of(row, by_row[row]).sel(contestant=contestant).item()
+        (table,) = run.study.tables(run)
+        rows = {cell.values["row"]: of for cell, of in run.results.items()}
 
         def median(of: str, row: str, contestant: str = "ours") -> float:
-            return by_row[row][of].sel(contestant=contestant).median().item()
+            return medians_of(row, rows[row])[of].sel(contestant=contestant).item()
 
-        (table,) = run.study.tables(run)
         return {
-            "ratio": ratio,
+            "ratio": partial(median, "ratio"),
             "first": lambda call: median("seconds", f"first_{call}", "ours, nothing kept"),
             "seconds": partial(median, "seconds"),
             "peak": lambda *where: median("peak", *where) / 1e9,
@@ -388,11 +373,12 @@ class Calls(lab.Study):
         }
 
 
-def ratios_of(row: str, found: xr.Dataset) -> xr.DataArray:
-    """Median CPU seconds by contestant, over the least of the peers."""
-    medians = found.seconds.median("round")
+def medians_of(row: str, found: xr.Dataset) -> xr.Dataset:
+    """Over the rounds, by contestant; `ratio`, the CPU seconds over the least of the peers."""
+    medians = found[["seconds", "peak"]].median("round")
     peers = [name for name, caller in ROWS[row].callers.items() if caller.peer]
-    return medians / medians.where(medians.contestant.isin(peers)).min()
+    least = medians.seconds.where(medians.contestant.isin(peers)).min()
+    return medians.assign(ratio=medians.seconds / least)
 
 
 def measured(
