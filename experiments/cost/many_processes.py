@@ -5,7 +5,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -23,6 +23,7 @@ from condvendi_jax.spectra import Budget, spectral_measure
 from experiments import lab
 from experiments.cost import timing, worker
 from experiments.data import mixture
+from experiments.lab import tables
 
 DIMENSIONS = 768, 512  # Of outputs and prompts.
 WAYS = ("order 2", "spectral")
@@ -82,15 +83,13 @@ class ManyProcesses(lab.Study):
 
     def tables(self, run):
         """A row a way, n and number of processes: the fastest call, and the slowest in brackets."""
-        heads = ("wall, s", "busiest, CPU s", "gain", "MB on the wire / P")
-        grid = Table("way", "n", "P", *heads)
+        grid = Table("way", "n", "P", "wall, s", "busiest, CPU s", "gain", "MB on the wire / P")
         for cell, found in run.results.items():
             way, n, count = cell.values.values()
-            one = run.found.busy.sel(way=way, n=n, processes=1)[0].item()
-            gain = "-" if np.isnan(one) else f"{one / found.busy[0].item():.3g}"
+            gain = run.found.busy.sel(way=way, n=n, processes=1)[0] / found.busy[0]
             times = ("{:.3g} ({:.3g})".format(*of.values) for of in (found.wall, found.busy))
-            wire = found.loopback[0].item() / 1e6 / count
-            grid.add_row(way, f"{n:,}", str(count), *times, gain, f"{wire:.1f}")
+            ends = tables.number(gain.item(), digits=3), f"{found.loopback[0] / 1e6 / count:.1f}"
+            grid.add_row(way, f"{n:,}", str(count), *times, *ends)
         yield grid
 
     @classmethod
@@ -127,14 +126,19 @@ def _measure(
         TiledGram.from_points(cv.Gaussian(_BANDWIDTH), array, layout=Layout(mesh, "rows", n))
         for array in points
     ]
-    call = _call(way, *grams)
-    call()
+    if way == "order 2":  # What is timed: three norms, or a measure of the stored joint matrix.
+        norms = jax.jit(lambda x, t: together((x, t, x * t)).squared_frobenius_norms())
+        call = functools.partial(norms, *grams)
+    else:
+        gram = jax.block_until_ready((grams[0] * grams[1]).store())
+        call = functools.partial(spectral_measure, gram, key=jax.random.key(0), budget=_BUDGET)
+    jax.block_until_ready(call())
     taken = []
     for _ in range(repeats):
         before = _loopback()  # Of all processes: the barriers' own few bytes count too.
         multihost_utils.sync_global_devices("start")
         started, spent = time.perf_counter(), time.process_time()
-        call()
+        jax.block_until_ready(call())
         ends = time.perf_counter() - started, time.process_time() - spent
         multihost_utils.sync_global_devices("end")
         taken.append((*ends, _loopback() - before))
@@ -149,12 +153,3 @@ def _loopback() -> float:
     except OSError:
         return np.nan
     return float(fields[1])
-
-
-def _call(way: str, gram_x: Any, gram_t: Any) -> Callable[[], Any]:
-    """What is timed: three norms, or a spectral measure of the stored joint matrix."""
-    if way == "order 2":
-        norms = jax.jit(lambda x, t: together((x, t, x * t)).squared_frobenius_norms())
-        return lambda: jax.block_until_ready(norms(gram_x, gram_t))
-    gram = jax.block_until_ready((gram_x * gram_t).store())
-    return functools.partial(spectral_measure, gram, key=jax.random.key(0), budget=_BUDGET)
