@@ -107,18 +107,13 @@ class Temperature(lab.Study):
         pairs = state.rows(balanced_finished(state)) if text == FINISHED else state
         texts = pairs.further["truncated"] if text == CUT else pairs.outputs
         settings = knobs.settings(pairs)
-        rows = [settings == value for value in np.unique(settings)]
-        found = models.compare(
-            {name: texts[of] for name, of in zip(self.models, rows, strict=True)},
-            {name: pairs.prompts[of] for name, of in zip(self.models, rows, strict=True)},
-            scale,
-            groups=self.groups,
-            seed=context.shared_seed,
-            method=cv.Auto(context.shared_key, rtol=0.005),  # Exact up to n = 4,096.
-            say=context.say,
-            unbiased=False,
-        )
-        known = np.array([controls_of(pairs.rows(of)) for of in rows])
+        rows = {f"{value:g}": settings == value for value in np.unique(settings)}
+        outputs = {name: texts[of] for name, of in rows.items()}
+        prompts = {name: pairs.prompts[of] for name, of in rows.items()}
+        method = cv.Auto(context.shared_key, rtol=0.005)  # Exact up to n = 4,096.
+        options = {"groups": self.groups, "seed": context.shared_seed, "say": context.say}
+        found = models.compare(outputs, prompts, scale, method=method, unbiased=False, **options)
+        known = np.array([controls_of(pairs.rows(of)) for of in rows.values()])
         if text == CUT:
             known[:] = np.nan
         axes = ("model", "control")
@@ -175,11 +170,7 @@ class Temperature(lab.Study):
         whole, rises = found.sel(scale=scale, text=ALL), found.over.isel(model=-1) - 1
         nonsense = whole.known.sel(control="perplexity").values
         ticks = [f"{of:g}\n({p:,.0f})" for of, p in zip(places, nonsense, strict=True)]
-        conditional, others = (
-            [name for name in whole.score.values if ("Conditional" in name) == kind]
-            for kind in (True, False)
-        )
-        controls = found.sel(score=_SHOWN)
+        conditional = whole.score.str.startswith("Conditional").values
 
         def drawn(of: xr.Dataset, words: str, **look: Any) -> Figure:
             figure = figures.facets(
@@ -197,21 +188,21 @@ class Temperature(lab.Study):
             panel.legend(panel.lines[-1:], ["three models, printed"], loc="upper left")
 
         rise = rises.sel(scale=scale, text=ALL).to_series()
-        rise = {name: f"{name} {by:+.0%}" for name, by in rise.items()}
-        words = f"perplexity x {nonsense[-1] / nonsense[0]:,.0f}, {rise[conditional[0]]}"
-        changes = ", ".join(rise[name] for name in others)
+        changes = np.array([f"{name} {by:+.0%}" for name, by in rise.items()])
+        words = f"perplexity x {nonsense[-1] / nonsense[0]:,.0f}, {changes[conditional][0]}"
         least, most = (f"{of(rises.sel(score=_SHOWN)):+.0%}" for of in (np.min, np.max))
         drawings = {
             "temperature": drawn(
-                whole.sel(score=conditional), words,
+                whole.isel(score=conditional), words,
                 column="score", each=beside, size=(3.5, 2.6),
             ),
             "temperature_scores": drawn(
-                whole.sel(score=others), changes, hue="score", size=(7.0, 2.6)
+                whole.isel(score=~conditional), ", ".join(changes[~conditional]), hue="score",
+                size=(7.0, 2.6),
             ),
             "temperature_controls": drawn(
-                controls, f"{_SHOWN} {least} to {most}, by text and bandwidth", hue="text",
-                column="scale", size=(2.3, 2.4),
+                found.sel(score=_SHOWN), f"{_SHOWN} {least} to {most}, by text and bandwidth",
+                hue="text", column="scale", size=(2.3, 2.4),
             ),
         }  # fmt: skip
         return {k: figures.caption(of, run, bars="95%", scale=scale) for k, of in drawings.items()}
