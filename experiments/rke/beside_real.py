@@ -112,7 +112,7 @@ class BesideReal(lab.Study):
         value = found.value.drop_sel(model=runs[0].study.reference)
         most = value.sel(metric="RKE-MC").idxmax("model").values
         both = " or ".join({*most, *value.sel(metric="Precision").idxmin("model").values})
-        finding = f"{both} has the highest RKE-MC and the lowest precision"
-        style.headline(drawn, f"{finding} of the models")
+        finding = "has the highest RKE-MC and the lowest precision of the models"
+        style.headline(drawn, f"{both} {finding}")
         bars = "95%, from random halves of the prompts"
         return {"beside_real": figures.caption(drawn, runs, bars=bars, scale=scale)}

@@ -172,8 +172,7 @@ class Coverage(lab.Study):
             return tables.table(shown, rows=("metric", setting), columns="kept", digits=3)
 
         def settled(run, kept, scale):
-            curve = metrics[run]["RKE-MC"].sel(kept=kept, scale=scale)
-            return verdict(curve.assign(orders=runs[0].study.repeats), _NEAR)[1]
+            return verdict(metrics[run]["RKE-MC"].sel(kept=kept, scale=scale), _NEAR)[1]
 
         def last(run, metric, kept, **setting):
             return metrics[run][metric].value.sel(kept=kept, **setting).dropna("n")[-1]
@@ -190,7 +189,8 @@ class Coverage(lab.Study):
 def by_metric(found: xr.Dataset, of: Callable[..., xr.Dataset] = tables.spreads) -> dict[str, Any]:
     """Means and standard deviations over the repeats, where every repeat has so many samples."""
     values = {name: found.share.sel(metric=name, drop=True) for name in SHARES}
-    return {name: of(v, "repeat") for name, v in (values | {"RKE-MC": found.modes}).items()}
+    values["RKE-MC"] = found.modes
+    return {name: of(v, "repeat").assign(orders=v.count("repeat")) for name, v in values.items()}
 
 
 def shared(found: xr.Dataset) -> int:
@@ -209,8 +209,7 @@ def _figure(run: lab.Run) -> Figure:
         width = f"{scale * study.output_bandwidth:.2g}"
         last = modes.value.sel(kept=every)[-1].item()
         shown[f"RKE-MC, bandwidth {width}: {last:.3g} at the end"] = modes / last
-        single = by_metric(run.found)["RKE-MC"].sel(kept=every, scale=scale)
-        _, start = verdict(single.assign(orders=study.repeats), _NEAR)
+        _, start = verdict(by_metric(run.found)["RKE-MC"].sel(kept=every, scale=scale), _NEAR)
         settled += [f"{start:,} (bandwidth {width})"] if start else []
 
     def known(panel, part):

@@ -160,10 +160,8 @@ class GeneratorScores(lab.Study):
         yield tables.table(scores, rows=_TABLE, columns="score", error="error")
         ranks = correlations(run.found)
         yield tables.table(ranks, rows=("data", "bandwidth"), columns="score", digits=2)
-        names = {"value": "p"}
-        yield tables.table(
-            ranks, rows=("data", "bandwidth", "score"), value="p", names=names, digits=2
-        )
+        rows = ("data", "bandwidth", "score")
+        yield tables.table(ranks, rows=rows, value="p", names={"value": "p"}, digits=2)
 
     @classmethod
     def figures(cls, runs):
@@ -188,14 +186,15 @@ class GeneratorScores(lab.Study):
     def facts(cls, runs):
         run = runs[0].found
         found, ranks = tables.t_intervals(run.value, "repeat"), correlations(run)
-        known: dict[str, Any] = {"ranks": ranks, "five": correlations(run, left_out=REAL)}
         shown = found.sel(bandwidth="count", score=["IS", *SCORES[3:]])
-        known["table"] = tables.table(shown, rows=_TABLE[1:], columns="score", digits=3)
-        ranks, words = ranks.sel(bandwidth="count", drop=True), "{:.2f} ({:.2f})".format
-        said = xr.apply_ufunc(words, ranks.value, ranks.p, vectorize=True)
-        known["p"] = tables.table(said.to_dataset(name="value"), rows=("data",), columns="score")
-        return known | {
-            "scores": found.assign_coords(generator=found.generator.str.replace(" ", "_"))
+        counting, words = ranks.sel(bandwidth="count", drop=True), "{:.2f} ({:.2f})".format
+        said = xr.apply_ufunc(words, counting.value, counting.p, vectorize=True)
+        return {
+            "ranks": ranks,
+            "five": correlations(run, left_out=REAL),
+            "table": tables.table(shown, rows=_TABLE[1:], columns="score", digits=3),
+            "p": tables.table(said.to_dataset(name="value"), rows=("data",), columns="score"),
+            "scores": found.assign_coords(generator=found.generator.str.replace(" ", "_")),
         }
 
 

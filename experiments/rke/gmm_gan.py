@@ -165,18 +165,17 @@ def correlations(found: xr.Dataset, sources: tuple[str, ...]) -> xr.DataArray:
     By mixture, bandwidth, score, truth (`with`), and `end`: the value and its 95% bootstrap
     interval over the sets. NaN where a score or a truth does not vary beyond rounding.
     """
-    labels = {of: found[of].values.tolist() for of in ("bandwidth", "score")}
-    labels = {"with": list(TRUTHS), **labels, "end": ["value", "low", "high"]}
-    parts, mixtures = [], found.mixture.values.tolist()
-    for mixture in mixtures:
+    labels = {of: found[of].values.tolist() for of in ("mixture", "bandwidth", "score")}
+    parts = []
+    for mixture in labels["mixture"]:
         sets = _stacked(found, mixture, sources)
         numbers = np.arange(sets.sizes["sets"])
         scores = sets.value.transpose("bandwidth", "score", "sets").values.reshape(-1, len(numbers))
         draws = list(agreement.resampled(numbers, _RESAMPLES, np.random.default_rng(0)))
         parts.append([agreement.correlate(scores, sets[truth].values, draws) for truth in TRUTHS])
-    shape = [len(mixtures), *map(len, labels.values())]
-    labels = {"mixture": mixtures, **labels}
-    return xr.DataArray(np.reshape(parts, shape), labels, list(labels))
+    labels |= {"with": list(TRUTHS), "end": ["value", "low", "high"]}
+    axes = ("mixture", "with", "bandwidth", "score", "end")
+    return xr.DataArray(np.reshape(parts, [len(labels[of]) for of in axes]), labels, axes)
 
 
 def _stacked(found, mixture, sources):

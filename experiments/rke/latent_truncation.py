@@ -79,12 +79,8 @@ class LatentTruncation(lab.Study):
         kernel = scale.kernels["output_kernel"]
         rke = clusters.scores_by_cluster(state.outputs, number, kernel=kernel, order=2).scores
         within = np.asarray(rke, float).reshape(len(settings), len(kinds)).T
-        labels = {"setting": settings, "other": settings, "type": kinds}
-        return (
-            found.rename(model="setting")
-            .assign_coords(labels)
-            .assign(within=(("type", "setting"), within))
-        )
+        found = found.rename(model="setting").assign(within=(("type", "setting"), within))
+        return found.assign_coords({"setting": settings, "other": settings, "type": kinds})
 
     def tables(self, run):
         """Every score at every setting, and how RKE within a type follows the knob."""
