@@ -106,11 +106,9 @@ class Bandwidth(lab.Study):
             "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
             "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
         }
+        named = [f"{pair.first}, {pair.second}" for pair in compared[0]]
         axes = {"score": list(SCORES), "model": list(self.models), "end": ["low", "high"]}
-        axes |= {
-            "multiple": list(self.multiples),
-            "pair": [f"{p.first}, {p.second}" for p in compared[0]],
-        }
+        axes |= {"multiple": list(self.multiples), "pair": named}
         return xr.Dataset(results, axes)
 
     def tables(self, run):
@@ -217,9 +215,8 @@ def _sweep(run, sweep, score):
     for panel in panels[2:]:
         panel.set_xlabel(f"{swept} / the rule's")
     style.legend_above(figure, panels[0], columns=4)
-    words = f"{reverse} pairs" if reverse else "no pair"
-    words += " told apart change order" if reverse else " told apart changes order"
-    style.headline(figure, f"{score} scores: {words} with the bandwidth")
+    words = f"{reverse} pairs told apart change" if reverse else "no pair told apart changes"
+    style.headline(figure, f"{score} scores: {words} order with the bandwidth")
     n = f"n = {run.study.n:,} each; 95% bands; grey: all saturated"
     return figures.caption(figure, run, n=n, scale=1.0)
 

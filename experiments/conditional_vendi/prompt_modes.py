@@ -108,11 +108,10 @@ class PromptModes(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        emoji, captions, t2i, second = (told(run.found) for run in runs)
+        names, found = ("emoji", "captions", "t2i", "second"), [told(run.found) for run in runs]
         look = {"rows": ("mode",), "columns": "score", "error": "error", "digits": 3}
-        scores = tables.table(emoji.sel(scale=1), **look)
-        facts = {"emoji": emoji, "captions": captions, "scores": scores}
-        return facts | {"t2i": t2i, "second": second}
+        scores = tables.table(found[0].sel(scale=1), **look)
+        return {"scores": scores, **dict(zip(names, found, strict=True))}
 
     @classmethod
     def figures(cls, runs):
@@ -157,5 +156,4 @@ def _figure(run: lab.Run, shown: list[float]) -> Figure:
     first = (found.value.isel(mode=0, drop=True) >= found.value).all().item()
     words = f"odes 2 to {study.modes} differ by up to {found.among.max():.1f} standard errors"
     style.headline(drawn, f"Mode 1 is the most diverse; m{words}" if first else f"M{words}")
-    n = f"{study.n:,} pairs"
-    return figures.caption(drawn, run, n=n, bars="95%", scale=1.0)
+    return figures.caption(drawn, run, n=f"{study.n:,} pairs", bars="95%", scale=1.0)

@@ -80,10 +80,8 @@ def alignment(
     fitted = pairs.rows(drawn.reference)
     turn_outputs, turn_prompts = (leading(x, dimensions) for x in (fitted.outputs, fitted.prompts))
     reference, targets = turn_outputs(fitted.outputs), turn_prompts(fitted.prompts)
-    prompts, linear = (
-        turn_prompts(pairs.prompts[drawn.rows]),
-        np.linalg.lstsq(reference, targets)[0],
-    )
+    prompts = turn_prompts(pairs.prompts[drawn.rows])
+    linear = np.linalg.lstsq(reference, targets)[0]
     given = {"prompts": prompts, "reference_outputs": reference, "reference_prompts": targets}
     given = {role: points.astype(np.float32) for role, points in given.items()}
 
@@ -250,8 +248,9 @@ class Substitution(lab.Study):
             ", ".join(f"{fall:.2g}" for fall in (start - end).sel(metric=metric).values)
             for metric in FITTED
         )
-        finding = f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
-        style.headline(second, finding)
+        style.headline(
+            second, f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
+        )
         n = ", ".join(str(run.study.scored) for run in runs) + " pairs"
         look = {"n": n, "bars": "one deviation", "scale": scale}
         drawn = {"substitution": first, "substitution_values": second}
