@@ -14,7 +14,7 @@ class Wordings:
     """The sentences of a set."""
 
     category: str  # What fills the slot where the type is not specified, with its article.
-    templates: tuple[str, ...]  # Sentences with one slot `{}` for a thing and its article.
+    templates: Sequence[str]  # Sentences with one slot `{}` for a thing and its article.
 
     def unspecified(self) -> list[str]:
         """The sentences with the category, in their order."""
@@ -57,9 +57,5 @@ def with_article(kind: str) -> str:
     return f"{'an' if vowel and not european else 'a'} {kind}"
 
 
-WORDINGS = {
-    name: Wordings(entry["category"], tuple(entry["templates"]))
-    for name, entry in tomllib.loads(
-        pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    ).items()
-}
+_TOML = pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+WORDINGS = {name: Wordings(**entry) for name, entry in tomllib.loads(_TOML).items()}
