@@ -7,7 +7,6 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
@@ -42,9 +41,13 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
         for name, x in models.items()
     }
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.1))
-    _outputs(left, "Model A: the prompt decides", models["A"], kinds)
-    _outputs(middle, "Model B: ignores the prompt", models["B"], kinds)
+    *panels, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.1))
+    titles = "Model A: the prompt decides", "Model B: ignores the prompt"
+    for axes, title, x in zip(panels, titles, models.values(), strict=True):
+        axes.scatter(*x[:_SHOWN].T, c=_KINDS[kinds[:_SHOWN]], s=11, linewidths=0, alpha=0.85)
+        axes.axis((-1.5, 1.5, -1.5, 1.5))
+        axes.set(title=title, aspect="equal", xticks=[], yticks=[])
+        axes.spines[:].set(visible=True, color=style.GREY)
     labels = {}
     for top, (model, scores) in zip((0, 4.4), found.items(), strict=True):
         right.text(0.05, top - 0.75, f"Model {model}", va="center", fontweight="bold")
@@ -56,7 +59,7 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     right.tick_params(axis="y", length=0)
     right.set(ylim=(7.0, -1.2), xlim=(0, 4.9), xticks=range(5), xlabel="effective number of modes")
     right.grid(visible=False, axis="y")
-    handles = [left.scatter([], [], color=colour, s=18) for colour in _KINDS]
+    handles = [panels[0].scatter([], [], color=colour, s=18) for colour in _KINDS]
     words = [f"prompts of kind {kind + 1}" for kind in range(4)]
     figure.legend(handles, words, loc="outside upper left", ncols=4)
     finding = "RKE is the same, but only model B gives different outputs to one prompt"
@@ -68,13 +71,6 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
         f"(outputs) and {of_t:.2f} (prompts) from the default rule; seed {_SEED}.",
     )
     return figure, found
-
-
-def _outputs(axes: Axes, title: str, outputs: np.ndarray, kinds: np.ndarray) -> None:
-    """The first outputs, in the colours of their prompts and in their random order."""
-    axes.scatter(*outputs[:_SHOWN].T, c=_KINDS[kinds[:_SHOWN]], s=11, linewidths=0, alpha=0.85)
-    axes.set(title=title, aspect="equal", xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
-    axes.spines[:].set(visible=True, color=style.GREY)
 
 
 def main(*_: Any) -> None:
