@@ -35,11 +35,9 @@ def spearman(
     `orders` are the Renyi orders of the scores, or of all of them. NaN where either is constant up
     to rounding: such a score is saturated.
     """
-    of_rows = np.broadcast_to(orders, len(scores)).tolist()
-    x = np.stack([ranks(row, order) for row, order in zip(scores, of_rows, strict=True)])
-    x, y = x - x.mean(axis=1, keepdims=True), ranks(wanted) - (len(wanted) + 1) / 2
+    of_rows = zip(scores, np.broadcast_to(orders, len(scores)).tolist(), strict=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return x @ y / np.sqrt(np.sum(x**2, axis=1) * np.sum(y**2))
+        return np.corrcoef([ranks(wanted), *(ranks(*row) for row in of_rows)])[0, 1:]
 
 
 def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import xarray as xr
 from scipy import stats
 
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement, models
+from experiments.lab import agreement
 
 
 def settings(pairs: PairedEmbeddings) -> np.ndarray:
@@ -40,19 +40,18 @@ def take(
     Raises:
       ValueError: a type has fewer at some setting.
     """
-    values, setting = np.unique(settings(pairs), return_inverse=True)
-    types, kind = np.unique(pairs.labels["types"].astype(str), return_inverse=True)
-    cell = setting * len(types) + kind
-    counts = np.bincount(cell, minlength=len(values) * len(types))
-    fewest, least = int(counts.min()), divmod(int(counts.argmin()), len(types))
+    own = pd.DataFrame({"setting": settings(pairs), "type": pairs.labels["types"].astype(str)})
+    counts = pd.crosstab(own.setting, own.type)
+    fewest, (least, kind) = int(counts.min(axis=None)), counts.stack().idxmin()
     samples = max(2, min(fewest, most)) if samples is None else samples
     if samples > fewest:
         raise ValueError(
-            f"--samples: received {samples}, but there are {fewest} of the type {types[least[1]]} "
-            f"at {values[least[0]]:g}."
+            f"--samples: received {samples}, but there are {fewest} of the type {kind} at "
+            f"{least:g}."
         )
-    rows = models.rows_by_cell(np.zeros_like(cell), cell)[0, :, :samples]
-    return pairs.rows(rows.ravel()), samples, types.tolist()
+    first = own[own.groupby(["setting", "type"]).cumcount() < samples]
+    rows = first.sort_values(["setting", "type"], kind="stable").index.to_numpy()
+    return pairs.rows(rows), samples, list(counts)
 
 
 def balanced(setting: np.ndarray, kind: np.ndarray, chosen: np.ndarray) -> np.ndarray:
