@@ -185,9 +185,10 @@ def run(
         study, kind = setup.study, type(given)
         identity = identity_of(given, setup, seed)
         cells = study.cells()
-        saved = stack.enter_context(store.Store(folder, kind, identity, cells))
+        stack.enter_context(store.locked(folder))
+        finished = store.finished(folder, study.name, identity, cells)
         cells = cells[:count]
-        missing = [cell for cell in cells if cell not in saved.finished]
+        missing = [cell for cell in cells if cell not in finished]
         if not missing:
             sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
         bar.update(task, total=len(cells))
@@ -218,7 +219,8 @@ def run(
             bar.advance(task, sum(steps))
             origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
             origin["sizes"] = [min(seen), max(seen)] if seen else []
-            saved.save(cell, found, origin)
+            record = {"identity": identity, "cell": cell.coordinates, "provenance": origin}
+            store.write(store.path_of(folder, cell), found, record)
             sys.stderr.write(f"{name}: {seconds:.1f} s\n")
             sys.stderr.flush()
     return store.read_run(folder, kind)

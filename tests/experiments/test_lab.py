@@ -405,8 +405,7 @@ def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
 
 def test_two_runs_on_one_folder_do_not_mix(tmp_path, own):
     run = execute(tmp_path, *own())
-    arguments = (run.folder, Toy, run.identity, list(run.results))
-    with store.Store(*arguments), pytest.raises(ValueError, match="another run is writing here"):
+    with store.locked(run.folder), pytest.raises(ValueError, match="another run is writing here"):
         execute(tmp_path, *own())
     execute(tmp_path, *own())
 
@@ -533,35 +532,25 @@ def test_bandwidths_are_the_rules_and_multiples_of_them():
     assert widths(Scales(kernel="cosine").resolve(pairs, 0)) == [(None, None)]
 
 
-def given(**widths):
-    return {f"{name}_bandwidth": width for name, width in widths.items()}
+def test_one_bandwidth_alone_is_refused():
+    with pytest.raises(ValueError, match="give both"):
+        Scales(output_bandwidth=1.0).resolve(pairs_of(), 0)
 
 
 @pytest.mark.parametrize(
-    ("kernels", "message"),
+    ("kind", "flags", "message"),
     [
-        (Scales(rule="median", **given(output=1.0, prompt=1.0)), "--rule=median means nothing"),
-        (Scales(rule="median", kernel="cosine"), "--rule=median means nothing"),
-        (Scales(**given(output=1.0)), "give both"),
-        (Rules(rules=("median",), **given(prompt=1.0)), "--rules and --prompt_bandwidth: give one"),
+        (Scales, "--rule=std --kernel=cosine", "--rule means nothing with --kernel=cosine"),
+        (Scales, "--rule=std --output_bandwidth=1", "--rule and --output_bandwidth: give one"),
+        (Rules, "--rules=std --prompt_bandwidth=1", "--rules and --prompt_bandwidth: give one"),
+        (Scales, "--scales=1,1", "--scales: 1 is given twice; give it once"),
+        (Scales, "--scales=1,0", r"--scales: expected a number above 0, received 0\.0"),
+        (Scales, "--output_bandwidth=inf", "--output_bandwidth: expected a number above 0"),
     ],
 )
-def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
+def test_bandwidths_that_make_no_sense_are_refused(kind, flags, message):
     with pytest.raises(ValueError, match=message):
-        kernels.resolve(pairs_of(), 0)
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("--scales=1,1", "--scales: 1 is given twice; give it once"),
-        ("--scales=1,0", r"--scales: expected a number above 0, received 0\.0"),
-        ("--output_bandwidth=inf", "--output_bandwidth: expected a number above 0"),
-    ],
-)
-def test_numbers_that_are_no_bandwidths_are_refused(argument, message):
-    with pytest.raises(ValueError, match=message):
-        parse(Scales, [argument])
+        parse(kind, flags.split())
 
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path, capsys):
