@@ -42,15 +42,15 @@ def take(
     """
     own = pd.DataFrame({"setting": settings(pairs), "type": pairs.labels["types"].astype(str)})
     counts = pd.crosstab(own.setting, own.type)
-    fewest, (least, kind) = int(counts.min(axis=None)), counts.stack().idxmin()
+    fewest, least = int(counts.values.min()), divmod(int(counts.values.argmin()), counts.shape[1])
     samples = max(2, min(fewest, most)) if samples is None else samples
     if samples > fewest:
         raise ValueError(
-            f"--samples: received {samples}, but there are {fewest} of the type {kind} at "
-            f"{least:g}."
+            f"--samples: received {samples}, but there are {fewest} of the type "
+            f"{counts.columns[least[1]]} at {counts.index[least[0]]:g}."
         )
-    first = own[own.groupby(["setting", "type"]).cumcount() < samples]
-    rows = first.sort_values(["setting", "type"], kind="stable").index.to_numpy()
+    own = own.sort_values(["setting", "type"], kind="stable")
+    rows = own.groupby(["setting", "type"]).head(samples).index.to_numpy()
     return pairs.rows(rows), samples, list(counts)
 
 

@@ -22,9 +22,9 @@ from condvendi_jax.cli.flags import flag
 from experiments import data
 from experiments.lab import papers, printing, records, sizes, store
 from experiments.lab.cells import Cell, Context, Run
-from experiments.lab.folders import COMMITTED as COMMITTED
-from experiments.lab.folders import RUN
-from experiments.lab.folders import run_folders as run_folders
+from experiments.lab.registry import COMMITTED as COMMITTED
+from experiments.lab.registry import RUN
+from experiments.lab.registry import run_folders as run_folders
 from experiments.lab.study import Setup, Study
 
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}

@@ -21,13 +21,17 @@ import xarray as xr
 from condvendi_jax.base import files
 from experiments.lab import records
 from experiments.lab.cells import Cell, Run
-from experiments.lab.folders import RUN, DamagedError
+from experiments.lab.registry import RUN
 from experiments.lab.study import Study
 
 _ENDINGS = (".json", ".nc", ".png", ".pdf")  # Of what a run writes.
 _WIDER = {"float16": "float32", "uint8": "int16"}  # Types that netCDF lacks.
 _UNSEALED = b"0" * 64  # In the place of a file's checksum while it is computed.
 _CHECKSUM = re.compile(rb"sha256.{10}([0-9a-f]{64})", re.DOTALL)  # The first attribute of a file.
+
+
+class DamagedError(ValueError):
+    """A file is not what was once written under its name."""
 
 
 @contextlib.contextmanager

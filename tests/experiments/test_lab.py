@@ -34,9 +34,9 @@ from experiments.lab import (
     Scales,
     checking,
     figures,
-    folders,
     printing,
     records,
+    registry,
     runner,
     scales,
     sizes,
@@ -249,12 +249,12 @@ def test_the_state_of_a_run_is_read_without_its_study_and_its_cells(tmp_path, ow
     folder = execute(tmp_path, *own()).folder
     (first, *_), run = sorted(folder.glob("*.nc")), folder / "run.json"
     first.write_bytes(b"")  # Only names count.
-    assert folders.state(Toy, folder) == "complete"
-    assert folders.state(changed(Toy, version=2), folder).startswith("of version 1;")
+    assert registry.state(Toy, folder) == "complete"
+    assert registry.state(changed(Toy, version=2), folder).startswith("of version 1;")
     first.unlink()
-    assert folders.state(Toy, folder) == "1 of 2 cells"
+    assert registry.state(Toy, folder) == "1 of 2 cells"
     run.write_text("{}")
-    assert folders.state(Toy, folder) == "unreadable"
+    assert registry.state(Toy, folder) == "unreadable"
 
 
 def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
@@ -264,7 +264,7 @@ def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
         changed = bytearray(content)
         changed[at] ^= 1
         path.write_bytes(bytes(changed))
-        with pytest.raises(folders.DamagedError):
+        with pytest.raises(store.DamagedError):
             store.read(path)
 
 
