@@ -107,15 +107,15 @@ def _check(studies: Sequence[registry.Entry], rest: Sequence[str]) -> int:
     Returns 1 where results differ, or the first status above it that a process ended with.
     """
     if len(studies) > 1:
-        statuses = []
+        worst = 0
         for study in studies:
             if not registry.run_folders(study, registry.COMMITTED):
                 print(f"{study.name}: has no committed results.")
                 continue
-            statuses.append(_process(["experiments", "check", study.name, *rest]))
-            if statuses[-1] > 1:
+            worst = max(worst, _process(["experiments", "check", study.name, *rest]))
+            if worst > 1:
                 break
-        return max(statuses, default=0)
+        return worst
     given, (study,) = lab.runner.parse_once(_CheckFlags, rest)[1], studies
     # By default nothing is left that a later check, of other code, could take for its own.
     with tempfile.TemporaryDirectory() as scratch:

@@ -93,9 +93,7 @@ def with_interval(
     NaN where the statistic is undefined; draws where it is undefined are left out.
     """
     whole = statistic(np.arange(n))
-    found, defined = np.full((len(whole), 3), np.nan), ~np.isnan(whole)
-    found[:, 0] = whole
-    if defined.any():
-        drawn = np.stack([statistic(rows)[defined] for rows in draws])
-        found[defined, 1:] = np.nanpercentile(drawn, [2.5, 97.5], axis=0).T
-    return found
+    # The NaN of an undefined one comes with `whole`: percentiles of no number warn.
+    drawn = [np.where(np.isnan(whole), 0, statistic(rows)) for rows in draws]
+    ends = np.nanpercentile(drawn, [2.5, 97.5], axis=0) + 0 * whole
+    return np.stack([whole, *ends], axis=1)

@@ -12,18 +12,13 @@ from experiments.lab import agreement
 
 
 def settings(pairs: PairedEmbeddings) -> np.ndarray:
-    """The setting of the knob of each output, of the labels of the models, `[n]`.
-
-    Raises:
-      ValueError: one is not a finite number, or all are equal.
-    """
+    """The setting of the knob of each output, by the label of its model: finite numbers, `[n]`."""
     try:
         values = pairs.labels["models"].astype(str).astype(float)  # 0.1 in float32 is 0.1.
     except ValueError as error:
         raise ValueError(f"--models: expected settings of a knob, numbers: {error}.") from error
-    if not np.isfinite(values).all():
-        bad = values[~np.isfinite(values)][0]
-        raise ValueError(f"--models: expected settings of a knob, numbers, received {bad}.")
+    if (bad := values[~np.isfinite(values)]).size:
+        raise ValueError(f"--models: expected settings of a knob, numbers, received {bad[0]}.")
     if (values == values[0]).all():
         raise ValueError(f"--models: expected at least two settings, received {values[0]:g}.")
     return values

@@ -130,11 +130,7 @@ def rows_by_cell(group: np.ndarray, slot: np.ndarray, rank: np.ndarray | None = 
 
 
 def count_rows(pairs: PairedEmbeddings, least: int = 2) -> tuple[list[str], np.ndarray]:
-    """The models, and how many outputs each has of every prompt, `[models, prompts]`.
-
-    Raises:
-      ValueError: there are fewer than `least` models.
-    """
+    """The models, at least so many, and their numbers of outputs by prompt, `[models, prompts]`."""
     counts = pd.crosstab(pairs.labels["models"].astype(str), pairs.prompt_numbers)
     names = counts.index.tolist()
     if len(names) < least:
@@ -143,11 +139,7 @@ def count_rows(pairs: PairedEmbeddings, least: int = 2) -> tuple[list[str], np.n
 
 
 def check_shared(pairs: PairedEmbeddings) -> np.ndarray:
-    """How many outputs of every prompt each of the models has, `[prompts]`.
-
-    Raises:
-      ValueError: two models differ in them, or there is one model.
-    """
+    """How many outputs of every prompt each model has, `[prompts]`; ValueError where two differ."""
     names, counts = count_rows(pairs)
     if (other := (counts != counts[0]).any(axis=1)).any():
         raise ValueError(

@@ -101,11 +101,12 @@ def filled(text: str, study: str | None = None) -> str:
     The facts of the study that is named have no prefix on it. ValueError where an expression cannot
     be computed, with the expression.
     """
-    own = {"np": np, "xr": xr, **(vars(facts_of(study)) if study else {})}
+    facts = facts_of(study) if study else None
 
     def value(expression: str, convert: Callable[[Any], Any]) -> Any:
-        others = {*registry.NAMES} & {*re.findall(r"\w+", expression)}
-        names = {**{name: facts_of(name) for name in others}, **own}
+        named = {*re.findall(r"(?<![.\w])\w+", expression)}
+        names = {"np": np, "xr": xr} | {of: facts_of(of) for of in named & {*registry.NAMES}}
+        names |= {of: getattr(facts, of) for of in named & {*dir(facts)}}
         try:  # The project's own pages say what is evaluated.
             return convert(eval(expression, names))
         except Exception as error:
@@ -124,14 +125,22 @@ def filled(text: str, study: str | None = None) -> str:
     return _MARK.sub(token, _TABLE.sub(table, text))
 
 
+class Facts(SimpleNamespace):
+    """What is known of a study's committed results: `runs` by folder, and the study's facts."""
+
+    @property
+    def found(self) -> xr.Dataset:
+        """The results of its first run."""
+        return next(iter(self.runs.values())).found
+
+
 @functools.cache
-def facts_of(name: str) -> SimpleNamespace:
-    """A study's facts, with its committed `runs` by folder and what the first of them `found`."""
+def facts_of(name: str) -> Facts:
+    """The facts of a study's committed results."""
     study = registry.load(name)
     folders = runner.run_folders(study, runner.COMMITTED)
     runs = {folder.name: store.read_run(folder, study) for folder in folders}
-    found = next((run.found for run in runs.values()), None)
-    return SimpleNamespace(**{"runs": runs, "found": found, **study.facts(list(runs.values()))})
+    return Facts(runs=runs, **study.facts(list(runs.values())))
 
 
 def markdown(shown: Table | Sequence[Sequence[str]]) -> list[str]:

@@ -37,14 +37,12 @@ class Entry(NamedTuple):
 def _found() -> dict[str, Entry]:
     """Every study."""
     found = {}
-    for theme in experiments.THEMES:
-        for path in sorted((_ROOT / theme).glob("*.py")):
-            text, module = path.read_text(encoding="utf-8"), f"experiments.{theme}.{path.stem}"
-            if study := _STUDY.search(text):
-                kind, question = study.groups()
-                version = _VERSION.search(text)
-                number = int(version[1]) if version else 1
-                found[path.stem] = Entry(path.stem, question, number, module, kind)
+    for path in (p for theme in experiments.THEMES for p in sorted((_ROOT / theme).glob("*.py"))):
+        text = path.read_text(encoding="utf-8")
+        if study := _STUDY.search(text):
+            version = int(stated[1]) if (stated := _VERSION.search(text)) else 1
+            module = f"experiments.{path.parent.name}.{path.stem}"
+            found[path.stem] = Entry(path.stem, study[2], version, module, study[1])
     return found
 
 
@@ -53,11 +51,7 @@ NAMES = tuple(_ENTRIES)
 
 
 def entry(name: str) -> Entry:
-    """What is known of the study of that name without importing it.
-
-    Raises:
-      ValueError: there is none, with the names of those that there are.
-    """
+    """What is known of the study of that name; ValueError, with all names, if there is none."""
     if name not in _ENTRIES:
         raise ValueError(f"unknown study {name!r}; the studies are {', '.join(NAMES)}.")
     return _ENTRIES[name]

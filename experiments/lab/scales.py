@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -190,11 +189,3 @@ class Rules(_Kernels):
     def widths(self) -> str:
         """The bandwidths by rule, for a caption."""
         return ", ".join(f"{of.coordinate} {of.widths}" for of in self.axis)
-
-
-def words(kernels: Sequence[Scales | Rules], scale: float | None = None) -> list[str]:
-    """What kernels are, for a caption: what several runs have in common is said once."""
-    alike: dict[str, list[str]] = {}
-    for one in kernels:
-        alike.setdefault(one.words(scale), []).append(one.widths)
-    return [said.format(" and ".join(dict.fromkeys(widths))) for said, widths in alike.items()]

@@ -72,7 +72,8 @@ def finished(
                 sys.stderr.write(f"{error}; computed anew.\n")
             continue
         records.refuse_others(path, record["identity"], identity)
-        found |= {by_path[path]} if path in by_path else set()
+        if path in by_path:
+            found.add(by_path[path])
     if there is None:
         others = (path for path in sorted(folder.iterdir()) if path.suffix in _ENDINGS)
         if not found and (other := next((p for p in others if p.stat().st_size), None)):
@@ -109,11 +110,7 @@ def write(path: pathlib.Path, found: xr.Dataset, record: Mapping[str, Any]) -> N
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], xr.Dataset]:
-    """The record and the result that `write` wrote.
-
-    Raises:
-      DamagedError: the file is missing, or any bit of it is not as it was written.
-    """
+    """The record and the result that `write` wrote; DamagedError where any bit is another."""
     try:
         content = path.read_bytes()
         found = _CHECKSUM.search(content)
@@ -165,9 +162,7 @@ def _read_run(run: pathlib.Path) -> dict[str, Any] | None:
 def read_run(folder: str | pathlib.Path, study: type[Study]) -> Run:
     """Reads a run for its table and its figures; nothing is computed.
 
-    Raises:
-      ValueError: there is no run, it is of another study or version, or a cell is damaged or of
-        another run.
+    ValueError where there is none, or it or a cell is damaged or of another study, version or run.
     """
     folder = pathlib.Path(folder)
     if (run := _read_run(folder / RUN)) is None:

@@ -1,7 +1,5 @@
 """Documents say what the committed results give: every number is written from them, or given."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -41,7 +39,7 @@ def facts(monkeypatch):
     table = Table("n", "value")
     table.add_row("10", "0.5")
     known = {"convergence": {"value": value, "table": table}, "human": {"best": np.str_("MiniLM")}}
-    monkeypatch.setattr(pages, "facts_of", lambda name: SimpleNamespace(**known[name]))
+    monkeypatch.setattr(pages, "facts_of", lambda name: pages.Facts(**known[name]))
 
 
 def test_marked_tokens_and_tables_are_written_anew(facts):
