@@ -1,9 +1,8 @@
 """What one output to each prompt says of the outputs to one prompt, where all outputs are known."""
 
 import itertools
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,33 +10,14 @@ import xarray as xr
 
 import condvendi_jax as cv
 from condvendi_jax.inference import asked_once
-from condvendi_jax.statistics import asked_once as library
 from experiments import lab
 from experiments.calibration import asked_once_methods as methods
-from experiments.calibration.asked_once_methods import Outputs
+from experiments.calibration.asked_once_methods import GRID, OWN, Outputs
 from experiments.lab import figures, style, tables
 
 SCALES = (0.5, 1.0, 2.0)  # Of the default rule's bandwidth of single outputs.
 STATES = ("known", "at most", "cannot be told")
 BREAKING = "emoji"  # The family that breaks the premise.
-# The library's constants, and those that are tried.
-OWN = {
-    "neighbours": library.NEIGHBOURS,
-    "narrow": library.NARROW,
-    "line": methods.DISTANCE,
-    "errors": library.ERRORS,
-    "widest": library.WIDEST,
-    "seen": 0.0,
-}
-GRID: Mapping[str, Sequence[Any]] = {
-    "neighbours": methods.NEIGHBOURS,
-    "narrow": methods.NARROW,
-    "line": methods.LINES,
-    "errors": (1.0, 2.0, 3.0),
-    "widest": (1.5, 2.0, 3.0),
-    "seen": (0.0, 0.25, 0.4),
-}
-_HALVES = ("chosen on", "judged on")
 # What constants must reach on the half that they are chosen on; the last in the worst set, and at
 # each bandwidth.
 _HELD, _OFF, _LEAST = 0.95, 0.12, 0.9
@@ -60,12 +40,10 @@ _LOOKS: dict[str, dict[str, Any]] = {
 class AskedOnce(lab.Study):
     """What can one output to each prompt say of the number of different outputs to one prompt?"""
 
-    name = "asked_once"
     control = "The truth is known from the outputs that are left out; sets differ in size."
     grows = ("set",)
     data = None
     tolerance = 0.02  # Rounding may decide on a draw.
-    drawings = ("asked_once", "asked_once_sets")
 
     families: tuple[str, ...] = lab.flag(
         tuple(methods.FAMILIES), "Shipped sets.", choices=tuple(methods.FAMILIES)
@@ -111,46 +89,47 @@ class AskedOnce(lab.Study):
         context.say("papers' rule")
         papers = papers_scores(outputs, drawn[: self.scored], widths)
         context.say("one output")
-        told = np.array([[said(outputs, rows, width) for rows in drawn] for width in widths])
-        names = ("told", "value", "low", "high", "at_most", "total")
-        variables: dict[str, Any] = {
-            name: (("scale", "draw"), np.float32(told[..., place]))
-            for place, name in enumerate(names)
-        }
-        variables["truth"] = "scale", outputs.similarity(widths)
-        variables["papers"] = ("scale", "scored"), papers
-        variables["bandwidth"] = usual
+        told = [[said(outputs, rows, width) for rows in drawn] for width in widths]
+        names = {"number": ["told", "value", "low", "high", "at_most", "total"]}
+        numbers = xr.DataArray(told, names, ("scale", "draw", "number")).astype(np.float32)
+        found = numbers.to_dataset("number")
+        found["truth"] = "scale", outputs.similarity(widths)
+        found["papers"] = ("scale", "scored"), papers
+        found["bandwidth"] = usual
         if not set.startswith(BREAKING):
             context.say("other constants")
             some = drawn[: self.tried]
-            read = np.asarray(methods.read_outs(outputs, some, usual), np.float32)
-            found: Any = methods.tried(outputs, some, widths).variables
-            variables |= found
-            variables["read_out"] = ("tried", "method"), read
-        return xr.Dataset(variables, {"scale": list(SCALES), "method": list(methods.READ_OUTS)})
+            read = np.array(methods.read_outs(outputs, some, usual), np.float32)
+            found = found.merge(methods.tried(outputs, some, widths))
+            found["read_out"] = ("tried", "method"), read
+        return found.assign_coords(scale=list(SCALES), method=list(methods.READ_OUTS))
 
     def costs(self, *, set):
         return [1, 1, 3 * self.draws, 5 * self.tried]
 
     def tables(self, run):
         """By set and bandwidth; by family; other constants; other read-outs."""
-        for table in _TABLES:
-            yield tables.grid_of(table(run))
+        for rows in by_family(run), by_method(run), by_constants(run), by_family(run, "set"):
+            yield tables.grid_of(rows)
 
     @classmethod
     def figures(cls, runs):
         run, found = runs[-1], judged(runs[-1].found).sel(scale=1.0)
         figure, panels = style.panels(4, size=(4.1, 4.0), sharex=True)
+        told = found.known & (found.known.mean("draw") > 0.5)  # In most draws.
+        ends = found[["low", "high"]].where(told).median("draw").to_dataarray()
+        marks = ends, found.at_most.median("draw"), found.papers.median("scored"), found.true
         for panel, families in zip(panels, _PANELS, strict=True):
             labels: list[str] = []
             for family in families:
                 look: Any = {"fontsize": 7.5, "weight": "bold", "va": "center"}
                 panel.text(1.02, -len(labels), family.replace("_", " "), **look)
-                labels.append("")
-                names = [k for k in found.set.values if family_of(k) == family]
-                for name in found.sel(set=names).sortby("true").set.values.tolist():
-                    _line(panel, found.sel(set=name), -len(labels))
-                    labels.append(name.partition(": ")[2] or "all names")
+                names = found.isel(set=found.family == family).sortby("true").set.values.tolist()
+                for mark, look in zip(marks, _LOOKS.values(), strict=True):
+                    places = np.atleast_2d(mark.sel(set=names))
+                    heights = -len(labels) - np.arange(1, len(names) + 1)
+                    panel.plot(places, np.broadcast_to(heights, places.shape), **look)
+                labels += ["", *(name.partition(": ")[2] or "all names" for name in names)]
             panel.set_yticks(-np.arange(len(labels)), labels, fontsize=6.5)
             panel.set_ylim(-len(labels) + 0.2, 0.8)
             panel.tick_params(axis="y", length=0)
@@ -159,7 +138,7 @@ class AskedOnce(lab.Study):
             panel.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
             panel.minorticks_off()
             panel.grid(axis="y", visible=False)
-            shown = found.sel(set=[k for k in found.set.values if family_of(k) in families])
+            shown = found.isel(set=found.family.isin(families))
             panel.set_title(
                 f"bound: {shown.over.median().item():.1f} times the truth,\n"
                 f"papers' rule: {shown.ratio.median().item():.1f} times"
@@ -171,9 +150,8 @@ class AskedOnce(lab.Study):
         holds = f"The bound holds in {percent(found.held)}% of draws"
         style.headline(figure, f"{holds} of the {found.sizes['set']} sets")
         both = {"bound": found.over.median("draw"), "papers' rule": found.ratio.median("scored")}
-        by = xr.concat(list(both.values()), xr.IndexVariable("by", [*both]))
-        names = [family_of(name).replace("_", " ") for name in found.set.values]
-        by = by.assign_coords(family=("set", names)).groupby("family")
+        by = xr.Dataset(both).to_dataarray("by")
+        by = by.assign_coords(family=by.family.str.replace("_", " ")).groupby("family")
         of = xr.Dataset({"value": by.median(), "ends": xr.concat([by.min(), by.max()], "end")})
         fine = sets_where(found)
         middle = [f"{of.median().item():.1f}" for of in (fine.over, fine.ratio)]
@@ -192,15 +170,15 @@ class AskedOnce(lab.Study):
     def facts(cls, runs):
         (run,) = runs
         found = judged(run.found)
-        fine, both = sets_where(found), halves(run.found)
-        choices = OWN, best_choice(both[0]), {**OWN, "line": methods.SQUARED}
-        shares = ([reached(half, choice) for half in both] for choice in choices)
+        fine = sets_where(found)
+        both = [reached(half) for half in halves(run.found)]
         return {
             "by_family": by_family(run),
             "by_method": by_method(run),
             "fine": fine,
             "broken": sets_where(found, keeps=False),
-            **dict(zip(("own", "chosen", "squared"), shares, strict=True)),
+            "own": [half.sel(OWN) for half in both],
+            "squared": [half.sel({**OWN, "line": methods.SQUARED}) for half in both],
             "labelled": f"{BREAKING}: {methods.LABELLED}",
         }
 
@@ -225,23 +203,10 @@ def papers_scores(
     for bandwidth, rows in itertools.product(bandwidths, drawn):
         pair = outputs.outputs[rows], outputs.prompts
         one = cv.evaluate(*pair, output_kernel=cv.Gaussian(bandwidth), **rule, **options)
-        width: Any = one.bandwidths[
-            "prompts"
-        ].bandwidth  # Of prompts, which are those of all draws.
-        rule = {"prompt_kernel": cv.Gaussian(width)}
+        width: Any = one.bandwidths["prompts"].bandwidth
+        rule = {"prompt_kernel": cv.Gaussian(width)}  # Of prompts, which are those of all draws.
         found.append(one.order(2).population.values.conditional)
     return np.reshape(found, (len(bandwidths), -1)).tolist()
-
-
-def _line(panel: Any, one: xr.Dataset, height: int) -> None:
-    """The truth of a set, the bound, the interval where most draws give one, the papers' rule."""
-    known = one.told == 0
-    ends = [one[name].where(known).median().item() for name in ("low", "high")]
-    if known.mean() <= 0.5:
-        ends = [np.nan] * 2
-    places = ends, one.at_most.median(), one.papers.median(), one.true
-    for place, look in zip(places, _LOOKS.values(), strict=True):
-        panel.plot(np.atleast_1d(place), np.full(np.size(place), height), **look)
 
 
 def family_of(name: str) -> str:
@@ -251,22 +216,22 @@ def family_of(name: str) -> str:
 
 def sets_where(found: xr.Dataset, keeps: bool = True) -> xr.Dataset:
     """The sets that keep the premise, or that break it."""
-    return found.sel(set=[k for k in found.set.values if (family_of(k) != BREAKING) == keeps])
+    return found.isel(set=found.set.str.startswith(BREAKING) != keeps)
 
 
 def judged(found: xr.Dataset) -> xr.Dataset:
     """What is said of each draw beside the truth.
 
-    `held`: whether the bound is right; `inside`, whether the interval is, and `off`, |log| of the
-    estimate over the truth, NaN without one; `over` and `ratio`: the bound and the papers' rule
-    over the truth; `said_0` and so on: whether that state is said.
+    `known`: whether an estimate is given; `inside`, whether its interval is right, and `off`, |log|
+    of it over the truth, NaN without one; `held`: whether the bound is right; `over` and `ratio`:
+    the bound and the papers' rule over the truth. Sets have their `family`.
     """
     true, known = 1 / found.truth, found.told == 0
     inside = (found.low <= true * (1 + _ROUNDING)) & (true <= found.high * (1 + _ROUNDING))
-    said = {f"said_{place}": found.told == place for place in range(len(STATES))}
-    return found.assign(
-        **said,
+    families = "set", [family_of(name) for name in found.set.values.tolist()]
+    return found.assign_coords(family=families).assign(
         true=true,
+        known=known,
         held=found.at_most * (1 + _ROUNDING) >= true,
         inside=inside.where(known),
         off=abs(np.log(found.value / true)).where(known),
@@ -280,37 +245,29 @@ def percent(of: xr.DataArray) -> str:
     return "-" if of.isnull().all() else f"{100 * of.mean().item():.0f}"
 
 
-def middle(of: xr.DataArray, digits: int = 3) -> str:
-    """The median, by significant digits; '-' without any."""
-    return "-" if of.isnull().all() else f"{float(f'{of.median().item():.{digits}g}'):,.9g}"
+def middle(of: xr.DataArray) -> str:
+    """The median by three digits; '-' without any."""
+    return "-" if of.isnull().all() else f"{float(f'{of.median().item():.3g}'):,.9g}"
 
 
-def by_set(run: lab.Run) -> list[list[str]]:
-    """As `by_family`, of each set by itself."""
-    return by_family(run, {name: [name] for name in run.found.set.values.tolist()})
-
-
-def by_family(run: lab.Run, groups: Mapping[str, Sequence[str]] | None = None) -> list[list[str]]:
-    """By family and bandwidth; in brackets the least of the sets; ratios are medians."""
+def by_family(run: lab.Run, role: str = "family") -> list[list[str]]:
+    """By family, or `set`, and bandwidth; in brackets the least of the sets; ratios are medians."""
     found = judged(run.found)
-    if groups is None:
-        names = found.set.values.tolist()
-        groups = {k: list(of) for k, of in itertools.groupby(names, family_of)}
-        groups[f"all but {BREAKING}"] = sets_where(found).set.values.tolist()
-    heads = ("family", "sets", "scale", "truth", *_HEADS, "bound/truth", "papers/truth")
-    rows = [[*heads]]
-    for (family, names), scale in itertools.product(groups.items(), SCALES):
-        if not names:
-            continue
-        of = found.sel(set=names, scale=scale)
-        told = "/".join(percent(of[f"said_{place}"]) for place in range(len(STATES)))
+    parts = {k: found.isel(set=found[role] == k) for k in dict.fromkeys(found[role].values)}
+    fine = sets_where(found)
+    if role == "family" and fine.sizes["set"]:
+        parts[f"all but {BREAKING}"] = fine
+    rows = [["family", "sets", "scale", "truth", *_HEADS, "bound/truth", "papers/truth"]]
+    for (family, part), scale in itertools.product(parts.items(), SCALES):
+        of = part.sel(scale=scale)
+        told = "/".join(percent(of.told == place) for place in range(len(STATES)))
         off = f"{of.off.median().item():.2f}".replace("nan", "-")
         held = f"{percent(of.held)} ({100 * of.held.mean('draw').min().item():.0f})"
         ends = (f"{end(of.true.values):.3g}" for end in (np.min, np.max))
         true = "-".join(dict.fromkeys(ends))
         ratios = [middle(of[name]) for name in ("over", "ratio")]
-        row = [family, f"{len(names)}", f"{scale:g}", true, held, told, percent(of.inside), off]
-        rows.append([*row, *ratios])
+        row = [family, str(of.sizes["set"]), f"{scale:g}", true, held, told]
+        rows.append([*row, percent(of.inside), off, *ratios])
     return rows
 
 
@@ -321,87 +278,67 @@ def halves(found: xr.Dataset) -> list[xr.Dataset]:
     return [found.sel(set=[k for of in parts for k in of[half::2]]).load() for half in (0, 1)]
 
 
-class Reached(NamedTuple):
-    """What estimates by some constants reach; NaN without any.
+def reached(found: xr.Dataset) -> xr.Dataset:
+    """What estimates reach in some sets, by the constants of GRID; NaN without any.
 
-    Attributes:
-      given: the share of draws with an estimate.
-      holds: how often its interval does.
-      least: that of the worst set and bandwidth where half of the draws or more have one.
-      off: the median |log| of the estimate over the truth.
+    `given`: the share of draws with an estimate; `holds`: how often its interval does, `least` of
+    these in a set at a bandwidth where half of the draws have one, and `lowest` at a bandwidth;
+    `off`: the median |log| of the estimate over the truth.
     """
+    of, draws = methods.decided(found), ("set", "scale", "tried")
+    right = (of.low <= found.truth * (1 + _ROUNDING)) & (found.truth <= of.high * (1 + _ROUNDING))
+    off = abs(np.log(np.sqrt((of.low * of.high).where(of.given)) / found.truth))
 
-    given: float
-    holds: float = math.nan
-    least: float = math.nan
-    off: float = math.nan
+    def holds(*over: str) -> xr.DataArray:
+        return (right & of.given).sum(over) / of.given.sum(over)
 
-
-def reached(found: xr.Dataset, choice: Mapping[str, Any]) -> Reached:
-    """What constants reach in some sets."""
-    low, high, given = methods.decided(found, choice)
-    if not given.any():
-        return Reached(0.0)
-    truth = np.broadcast_to(found.truth.values[..., None], given.shape)
-    inside = (low <= truth * (1 + _ROUNDING)) & (truth <= high * (1 + _ROUNDING)) & given
-    most = given.mean(axis=-1) >= 0.5
-    least = np.min(inside.sum(axis=-1)[most] / given.sum(axis=-1)[most], initial=1.0)
-    off = np.abs(np.log(np.sqrt(low[given] * high[given]) / truth[given]))
-    numbers = given.mean(), inside.sum() / given.sum(), least, np.median(off)
-    return Reached(*map(float, numbers))
+    least = holds("tried").where(of.given.mean("tried") >= 0.5).min(("set", "scale")).fillna(1.0)
+    numbers = {"given": of.given.mean(draws), "holds": holds(*draws), "off": off.median(draws)}
+    return xr.Dataset(numbers | {"least": least, "lowest": holds("set", "tried").min("scale")})
 
 
-def best_choice(half: xr.Dataset) -> dict[str, Any]:
+def best_choice(of: xr.Dataset) -> dict[str, Any]:
     """The constants with most estimates that reach what is wanted; else the library's."""
-    best, most = dict(OWN), -1.0
-    for values in itertools.product(*GRID.values()):
-        choice = dict(zip(GRID, values, strict=True))
-        found = reached(half, choice)
-        if not (found.holds >= _HELD and found.least >= _LEAST and found.off <= _OFF):
-            continue
-        at = [reached(half.isel(scale=[place]), choice) for place in range(half.sizes["scale"])]
-        if found.given > most and not any(of.holds < _LEAST for of in at):
-            best, most = choice, found.given
-    return best
+    good = (of.holds >= _HELD) & (of.least >= _LEAST) & (of.off <= _OFF) & (of.lowest >= _LEAST)
+    if not good.any():
+        return OWN
+    places = of.given.where(good).transpose(*GRID).argmax(...)
+    return {name: GRID[name][place.item()] for name, place in places.items()}
 
 
 def by_constants(run: lab.Run) -> list[list[str]]:
     """By half: the library's constants, those chosen, and others that differ in one."""
-    both = halves(run.found)
+    both = [reached(half) for half in halves(run.found)]
     choices = [("the library's", OWN), ("chosen", best_choice(both[0]))]
     for name, values in GRID.items():
         others = [value for value in values if value != OWN[name]]
         choices += [("one differs", {**OWN, name: value}) for value in others]
-    rows = [["constants", *GRID, *(f"{of}: given/holds (worst)/off by" for of in _HALVES)]]
+    heads = [f"{of} on: given/holds (worst)/off by" for of in ("chosen", "judged")]
+    rows = [["constants", *GRID, *heads]]
     for name, choice in choices:
-        numbers = [reached(half, choice) for half in both]
         cells = [
             f"{100 * x.given:.1f}%/{100 * x.holds:.1f}% ({100 * x.least:.0f}%)/{x.off:.2f}"
-            for x in numbers
+            for x in (half.sel(choice) for half in both)
         ]
         words = [v if isinstance(v, str) else f"{v:g}" for v in choice.values()]
-        rows.append([name, *words, *(cell.replace("nan% (nan%)/nan", "-") for cell in cells)])
+        rows.append([name, *words, *(cell.replace("nan% (100%)/nan", "-") for cell in cells)])
     return rows
 
 
 def by_method(run: lab.Run) -> list[list[str]]:
     """By family, the median |log| of other estimates, with no interval asked; and their bias."""
-    found = sets_where(run.found).sel(scale=1.0)
+    found = sets_where(judged(run.found)).sel(scale=1.0)
     own = found.sel({name: OWN[name] for name in ("neighbours", "narrow")})
-    low, high, _ = methods.decided(found, OWN)
-    middles = own.near.copy(data=np.sqrt(low * high))
-    ways = {"the library's middle": middles, "near prompts": own.near}
+    chosen = methods.decided(found).sel(OWN)
+    ways = {"the library's middle": np.sqrt(chosen.low * chosen.high), "near prompts": own.near}
     ways |= {f"line in the {line}": own.zero.sel(line=line) for line in methods.LINES}
     ways |= {name: found.read_out.sel({"method": name}) for name in methods.READ_OUTS}
     ways["papers' rule"] = 1 / found.papers
-    families = [family_of(name) for name in found.set.values.tolist()]
-    rows = [["method", *dict.fromkeys(families), "all", "too many in, %"]]
+    families = [*dict.fromkeys(found.family.values)]
+    rows = [["method", *families, "all", "too many in, %"]]
     for name, similar in ways.items():
         logs = np.log(found.truth / similar.clip(1e-6, 1))
-        parts = [logs.isel(set=np.flatnonzero(np.equal(families, f))) for f in rows[0][1:-2]]
+        parts = [logs.isel(set=found.family == family) for family in families]
         more = percent((logs > 0).where(logs.notnull()))
         rows.append([name, *(f"{abs(of).median().item():.2f}" for of in [*parts, logs]), more])
     return rows
-
-
-_TABLES = by_family, by_method, by_constants, by_set

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.optimize import isotonic_regression
 
 from condvendi_jax.grams import distances
 from condvendi_jax.statistics import asked_once
-from condvendi_jax.statistics.asked_once import Mean, Near
+from condvendi_jax.statistics.asked_once import Mean
 from experiments import data
 from experiments.calibration.bandwidth_rules import squared_distances
 
@@ -28,10 +28,19 @@ WHOLE, LABELLED = "all", "designers as labels"
 FEWEST = 15  # Prompts with two outputs or more.
 # The constants that are tried, and what is read at distance 0.
 NEIGHBOURS, NARROW = (5, 8, 15), (0.05, 0.1, 0.25)
-DISTANCE, SQUARED, SHIFTED = "distance", "squared distance", "distance, shifted"
-LINES = (DISTANCE, SQUARED, SHIFTED)
-NEAREST, ISOTONIC, LEPSKI = "nearest prompt", "isotonic", "Lepski"
-READ_OUTS = (NEAREST, ISOTONIC, LEPSKI)
+DISTANCE, SQUARED = "distance", "squared distance"
+LINES = (DISTANCE, SQUARED, "distance, shifted")
+_CONSTANTS: Mapping[str, tuple[Any, Any]] = {
+    "neighbours": (asked_once.NEIGHBOURS, NEIGHBOURS),
+    "narrow": (asked_once.NARROW, NARROW),
+    "line": (DISTANCE, LINES),
+    "errors": (asked_once.ERRORS, (1.0, 2.0, 3.0)),
+    "widest": (asked_once.WIDEST, (1.5, 2.0, 3.0)),
+    "seen": (0.0, (0.0, 0.25, 0.4)),
+}
+OWN = {name: own for name, (own, _) in _CONSTANTS.items()}  # The library's.
+GRID = {name: list(values) for name, (_, values) in _CONSTANTS.items()}  # Those that are tried.
+READ_OUTS = ("nearest prompt", "isotonic", "Lepski")
 _LEVEL = 0.05
 _WIDTHS = 2.0 ** np.arange(-5, 1.1, 0.5)  # Of Lepski's choice: times the median distance.
 _PAIRS, _PROMPTS, _ERRORS = 20, 8, 2.0  # The fewest that it takes, and when means differ.
@@ -39,19 +48,12 @@ _PAIRS, _PROMPTS, _ERRORS = 20, 8, 2.0  # The fewest that it takes, and when mea
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """All outputs to the prompts of a set that have several.
+    """All outputs to the prompts of a set that have several."""
 
-    Attributes:
-      outputs: `[n, d]`, by prompt.
-      prompts: one row for each, `[P, d_t]`.
-      starts: where the outputs to each begin, and n, `[P + 1]`.
-      groups: labels of the outputs `[n]` whose outputs are not compared; None without any.
-    """
-
-    outputs: np.ndarray
-    prompts: np.ndarray
-    starts: np.ndarray
-    groups: np.ndarray | None = None
+    outputs: np.ndarray  # `[n, d]`, by prompt.
+    prompts: np.ndarray  # One row for each, `[P, d_t]`.
+    starts: np.ndarray  # Where the outputs to each begin, and n, `[P + 1]`.
+    groups: np.ndarray | None = None  # Labels `[n]`: outputs of one are not compared.
 
     @classmethod
     def of(cls, pairs: data.PairedEmbeddings, grouped: bool = False) -> "Outputs":
@@ -93,26 +95,6 @@ def sets_of(family: str) -> dict[str, Outputs]:
     return {f"{family}: {k}": part for k, part in parts.items() if len(part.prompts) >= FEWEST}
 
 
-class Drawn(NamedTuple):
-    """One output to each prompt, in float64, and how far outputs move with their prompts."""
-
-    outputs: np.ndarray
-    prompts: np.ndarray
-    slope: float
-
-    @classmethod
-    def of(cls, outputs: np.ndarray, prompts: np.ndarray) -> "Drawn":
-        """As the library finds it; 0 where outputs and prompts have no space in common."""
-        x, t = (rows - rows.mean(axis=0) for rows in map(np.float64, (outputs, prompts)))
-        slope = max(0.0, np.sum(x * t) / np.sum(t**2)) if x.shape == t.shape else 0.0
-        return cls(x, t, slope)
-
-    def apart(self, near: Near, slope: float = 0.0) -> np.ndarray:
-        """The squared distances of outputs to near prompts, moved along with them `[m]`."""
-        moved = self.outputs - slope * self.prompts if slope else self.outputs
-        return np.sum((moved[near.one] - moved[near.other]) ** 2, axis=1)
-
-
 def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> xr.Dataset:
     """What the library decides by, of each draw `[draws, P]`, for other constants and lines.
 
@@ -125,61 +107,59 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
     points = jnp.asarray(outputs.prompts)
     apart, others = distances.nearest(points, np.full(n, -1), min(max(NEIGHBOURS), n - 1))
     near_by = [
-        (a, b, asked_once.near_pairs(apart[:, :count], others[:, :count], shares, narrow))
-        for (a, count), (b, narrow) in itertools.product(enumerate(NEIGHBOURS), enumerate(NARROW))
+        asked_once.near_pairs(apart[:, :count], others[:, :count], shares, narrow)
+        for count, narrow in itertools.product(NEIGHBOURS, NARROW)
     ]
-    axes = {"neighbours": NEIGHBOURS, "narrow": NARROW, "line": LINES}
-    sizes = {name: len(of) for name, of in axes.items()}
-    sizes |= {"scale": len(bandwidths), "tried": len(drawn)}
-    dims = {**dict.fromkeys(("zero", "zero_error"), tuple(sizes)), "far": ("scale", "tried")}
-    dims |= dict.fromkeys(("near", "near_low", "at_least"), tuple(k for k in sizes if k != "line"))
-    found = {k: np.zeros([sizes[dim] for dim in of], np.float32) for k, of in dims.items()}
-    for d, rows in enumerate(drawn):
-        draw = Drawn.of(outputs.outputs[rows], outputs.prompts)
-        squares = squared_distances(draw.outputs)
-        everything = []  # The mean similarity of all pairs.
+    far, limits, zeros = [], [], []
+    for rows in drawn:
+        both = outputs.outputs[rows], outputs.prompts
+        x, t = (of - of.mean(axis=0) for of in map(np.float64, both))
+        # As the library finds it: 0 where outputs and prompts have no space in common.
+        slope = max(0.0, np.sum(x * t) / np.sum(t**2)) if x.shape == t.shape else 0.0
+        places = x, x - slope * t if slope else x  # The second move along with their prompts.
+        squares, pairs, everything = squared_distances(x), n * (n - 1), []
         for width in bandwidths:
-            sums, pairs = np.sum(np.exp(-squares / width**2), axis=1) - 1, n * (n - 1)
+            sums = np.sum(np.exp(-squares / width**2), axis=1) - 1
             value = float(sums.sum()) / pairs
             everything.append(Mean(value, 2 * (sums - value * (n - 1)) / pairs))
-        found["far"][:, d] = [mean.value for mean in everything]
-        level = _LEVEL / (2 + (draw.slope > 0))
-        for a, b, near in near_by:
-            moved_apart = [draw.apart(near, slope) for slope in (0.0, draw.slope)]
+        far.append([mean.value for mean in everything])
+        level = _LEVEL / (2 + (slope > 0))
+        for near in near_by:
             squared = near._replace(distances=near.distances**2)
-            for s, width in enumerate(bandwidths):
-                similar, moved = (np.exp(-of / width**2) for of in moved_apart)
-                means = [
-                    everything[s],
-                    *(asked_once.near_mean(near, of) for of in (similar, moved)),
-                ]
-                low = [
-                    asked_once.lower_limit(mean, of, level)
-                    for mean, of in zip(means, (shares, near.shares, near.shares), strict=True)
-                ]
-                limits = {"near": means[1].value, "near_low": low[1], "at_least": max(low)}
-                for name, value in limits.items():
-                    found[name][a, b, s, d] = value
-                for c, line in enumerate(((near, similar), (squared, similar), (near, moved))):
-                    zero = asked_once.at_zero(*line)
-                    found["zero"][a, b, c, s, d] = zero.value
-                    found["zero_error"][a, b, c, s, d] = zero.error
-    variables = {name: (dims[name], values) for name, values in found.items()}
-    return xr.Dataset(variables, {name: list(of) for name, of in axes.items()})
+            apart_by = [np.sum((of[near.one] - of[near.other]) ** 2, axis=1) for of in places]
+            for whole, width in zip(everything, bandwidths, strict=True):
+                similar, moved = (np.exp(-of / width**2) for of in apart_by)
+                mean, other = (asked_once.near_mean(near, of) for of in (similar, moved))
+                of_means = (whole, shares), (mean, near.shares), (other, near.shares)
+                low = [asked_once.lower_limit(*of, level) for of in of_means]
+                limits.append([mean.value, low[1], max(low)])
+                lines = (near, similar), (squared, similar), (near, moved)
+                of_lines = [asked_once.at_zero(*line) for line in lines]
+                zeros.append([[zero.value, zero.error] for zero in of_lines])
+    dims = ("tried", "neighbours", "narrow", "scale")
+    sizes = len(drawn), len(NEIGHBOURS), len(NARROW), len(bandwidths)
+    near, zero = np.reshape(limits, (*sizes, 3)), np.reshape(zeros, (*sizes, len(LINES), 2))
+    variables: dict[str, Any] = {"far": (("tried", "scale"), far)}
+    for place, name in enumerate(("near", "near_low", "at_least")):
+        variables[name] = dims, near[..., place]
+    for place, name in enumerate(("zero", "zero_error")):
+        variables[name] = (*dims, "line"), zero[..., place]
+    axes = {name: GRID[name] for name in ("neighbours", "narrow", "line")}
+    found = xr.Dataset(variables, axes).astype(np.float32)
+    return found.transpose("neighbours", "narrow", "line", "scale", "tried")
 
 
-def decided(
-    found: xr.Dataset, choice: Mapping[str, Any]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """By constants, as `asked_once.known`: the ends of the similarity's interval, and if given."""
-    of = found.sel({name: choice[name] for name in ("neighbours", "narrow", "line")})
-    names = ("at_least", "zero", "zero_error", "near", "near_low", "far")
-    low, zero, error, near, near_low, far = (of[name].values for name in names)
-    high = np.minimum(1, zero + choice["errors"] * error)
-    given = (high > low) & (high <= choice["widest"] * low) & (near_low > far)
+def decided(found: xr.Dataset) -> xr.Dataset:
+    """By constants, as `asked_once.known`: `low` and `high` of the similarity, and if `given`."""
+    errors, widest, seen = (
+        xr.DataArray(np.array(GRID[name], np.float32), {name: GRID[name]}, (name,))
+        for name in ("errors", "widest", "seen")
+    )
+    low, high = found.at_least, np.minimum(1, found.zero + errors * found.zero_error)
+    given = (high > low) & (high <= widest * low) & (found.near_low > found.far)
     with np.errstate(invalid="ignore", divide="ignore"):
-        rise, whole = np.log(near / far), np.log(high / far)
-    return low, high, given & (rise >= choice["seen"] * whole)
+        rise, whole = np.log(found.near / found.far), np.log(high / found.far)
+    return xr.Dataset({"low": low, "high": high, "given": given & (rise >= seen * whole)})
 
 
 def read_outs(outputs: Outputs, drawn: np.ndarray, bandwidth: float) -> list[list[float]]:

@@ -97,23 +97,21 @@ def by_labels(
 
 
 def counts(
-    squares: tuple[np.ndarray, np.ndarray | None],
+    squares: Sequence[np.ndarray],
     slot: np.ndarray,
     levels: Sequence[Sequence[int]],
     *widths: np.ndarray,
 ) -> np.ndarray:
-    """RKE or Conditional-RKE at every pair of bandwidths, `[outputs, prompts, levels]`.
+    """Conditional-RKE at every pair of bandwidths, `[outputs, prompts, levels]`.
 
-    From squared distances `[n, n]` of outputs and prompts (none: RKE), the slot of each row, and
+    From squared distances `[n, n]` of outputs and prompts (all 0: RKE), the slot of each row, and
     the bandwidths of both; a level is the rows of some slots. A bandwidth of NaN gives NaN.
     """
     found = []
     for level in levels:
-        rows = np.flatnonzero(np.isin(slot, list(level)))
+        rows = np.isin(slot, list(level))
         k_x, k_t = (
-            np.ones((len(own), len(rows) ** 2), np.float32)
-            if of is None
-            else np.exp(np.outer(np.float32(-1 / own**2), np.float32(of[np.ix_(rows, rows)])))
+            np.exp(np.outer(np.float32(-1 / own**2), np.float32(of[np.ix_(rows, rows)])))
             for of, own in zip(squares, widths, strict=True)
         )
         found.append(k_t.sum(axis=1, dtype=np.float64) / (k_x @ k_t.T))
@@ -123,12 +121,10 @@ def counts(
 class BandwidthRules(lab.Study):
     """Which rule for the bandwidths gives the right number of modes?"""
 
-    name = "bandwidth_rules"
     control = "Bandwidths are chosen on one half and judged on the other; sets differ in size."
     grows = ("set", "level")
     version = 2
     data = None
-    drawings = ("bandwidth_rules",)
 
     sets: tuple[str, ...] = lab.flag(
         tuple(known_modes.SETS), "The sets, at least three.", choices=tuple(known_modes.SETS)
@@ -167,33 +163,33 @@ class BandwidthRules(lab.Study):
             of | by_labels(half.outputs, half.classes, rng)
             for of, half in zip(free, halves, strict=True)
         ]
-        axes = {"question": [TOTAL, OPEN, NAMED], "half": [0, 1], "outputs": list(rules[0])}
-        axes |= {"prompts": list(free[0]), "level": list(range(_LEVELS)), "fixed": list(FIXED)}
-
-        def empty(*names, kind: type = np.float64):
-            of = {name: axes[name] for name in names}
-            return xr.DataArray(np.full([len(labels) for labels in of.values()], np.nan, kind), of)
-
-        value = empty("question", "half", "outputs", "prompts", "level", kind=np.float32)
-        truth, one = empty("question", "level", kind=np.float32), empty("question", "fixed")
-        for (part, half), question in itertools.product(enumerate(halves), questions):
+        values, ones = [], []
+        for question, (part, half) in itertools.product(questions, enumerate(halves)):
             context.say(question.name)
-            of_x, of_t, t = rules[1 - part], dict.fromkeys(free[0], 1.0), None
+            of_x, of_t = rules[1 - part], dict.fromkeys(free[0], 1.0)
+            t = np.zeros((len(half.slot), 1))  # One prompt: RKE.
             if question.name != TOTAL:
-                of_t = by_distances(halves[1 - part].prompts[question.name], context.key)
-                t = squared_distances(half.prompts[question.name])
-            squares = squared_distances(half.outputs), t
+                t, other = (of.prompts[question.name] for of in (half, halves[1 - part]))
+                of_t = by_distances(other, context.key)
+            squares = [squared_distances(points) for points in (half.outputs, t)]
             widths = (np.array(list(of.values())) for of in (of_x, of_t))
-            levels = slice(0, len(question.truth) - 1)
-            found = counts(squares, half.slot, question.levels, *widths)
-            value.loc[question.name, part, :, :, levels] = found
-            truth.loc[question.name, levels] = list(question.truth)
+            values.append(counts(squares, half.slot, question.levels, *widths))
             if part == 0:
-                one.loc[question.name] = [
-                    _order_one(half, question, of_x[a], of_t[b]) for a, b in FIXED.values()
-                ]
-        counted = all(question.counted for question in questions)
-        return xr.Dataset({"value": value, "truth": truth, "order_one": one, "counted": counted})
+                rows = np.isin(half.slot, list(question.levels[-1]))
+                points = half.outputs[rows], t[rows]
+                ones.append([_order_one(*points, of_x[a], of_t[b]) for a, b in FIXED.values()])
+        by_half = np.array(values, np.float32).reshape(len(questions), 2, *values[0].shape)
+        truths = np.array([question.truth for question in questions], np.float32)
+        variables = {
+            "value": (("question", "half", "outputs", "prompts", "level"), by_half),
+            "truth": (("question", "level"), truths),
+            "order_one": (("question", "fixed"), ones),
+            "counted": all(question.counted for question in questions),
+        }
+        axes = {"question": [question.name for question in questions], "half": [0, 1]}
+        axes |= {"outputs": list(rules[0]), "prompts": list(free[0]), "fixed": list(FIXED)}
+        found = xr.Dataset(variables, axes | {"level": range(len(truths[0]))})
+        return found.reindex(question=[TOTAL, OPEN, NAMED], level=np.arange(_LEVELS))
 
     def tables(self, run):
         """The finalists by set: errors of the count, Kendall's tau (reversed pairs), order 1."""
@@ -250,17 +246,12 @@ class BandwidthRules(lab.Study):
         }
 
 
-def _order_one(half, question, of_x, of_t):
-    """Vendi or Conditional-Vendi of the last level."""
-    rows = np.isin(half.slot, list(question.levels[-1]))
-    x, kernel, method = half.outputs[rows], cv.Gaussian(of_x), cv.Exact()
+def _order_one(x, t, of_x, of_t):
+    """Conditional-Vendi of outputs and prompts at two bandwidths."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Kernels that tell all prompts apart are meant to be.
-        if question.name == TOTAL:
-            return float(cv.vendi(x, kernel=kernel, method=method))
-        t = half.prompts[question.name][rows]
-        pairs = cv.Pairs(x, t, output_kernel=kernel, prompt_kernel=cv.Gaussian(of_t))
-        return float(cv.conditional_vendi(pairs, method=method))
+        pairs = cv.Pairs(x, t, output_kernel=cv.Gaussian(of_x), prompt_kernel=cv.Gaussian(of_t))
+        return float(cv.conditional_vendi(pairs, method=cv.Exact()))
 
 
 def errors(found: xr.Dataset) -> xr.DataArray:
@@ -275,14 +266,13 @@ def ranked(found: xr.Dataset) -> xr.Dataset:
     Scores that differ by rounding alone are neither in the known order nor reversed.
     """
     allowed = 1 + agreement.rounding(2.0)
-    right = wrong = known = xr.zeros_like(found.value.isel(level=0, drop=True)).fillna(0)
-    for i, j in itertools.combinations(range(found.sizes["level"]), 2):
-        low, high = found.isel(level=i, drop=True), found.isel(level=j, drop=True)
-        differ = (low.truth < high.truth) & high.value.notnull()
-        known = known + differ
-        right = right + (differ & (high.value > allowed * low.value))
-        wrong = wrong + (differ & (low.value > allowed * high.value))
-    right, wrong, known = (of.sum("half") for of in (right, wrong, known))
+    both = np.triu_indices(found.sizes["level"], 1)
+    low, high = (found.isel(level=xr.DataArray(of, dims="pair")) for of in both)
+    differ = (low.truth < high.truth) & high.value.notnull()
+    right, wrong = high.value > allowed * low.value, low.value > allowed * high.value
+    known, right, wrong = (
+        of.sum(("half", "pair")) for of in (differ, differ & right, differ & wrong)
+    )
     tau = (right - wrong) / known.where(known > 0)
     return xr.Dataset({"reversed": wrong, "known": known, "tau": tau})
 

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import xarray as xr
 from rich.table import Table
 from scipy import linalg, stats
 
 import condvendi_jax as cv
 from experiments import data, lab
+from experiments.calibration.judgements import with_ends
 from experiments.data import PairedEmbeddings, sets
 from experiments.lab import figures, style, tables
 
@@ -42,7 +44,6 @@ PRINTED_PASCAL = {
 _SHOWN = {"MID": "MID", "cosine": "cosine\n(CLIP-S)", "kernel, 1": "kernel"}
 _SHOWN |= {"references": "references\n(BERT-S)", "both": "both\n(RefCLIP-S)"}
 _NORMAL = stats.norm.ppf(0.975)
-_BLOCK = 1000  # References whose kernel values are in memory at once.
 
 
 class Judged(NamedTuple):
@@ -66,13 +67,11 @@ class Judged(NamedTuple):
 class CaptionsJudged(lab.Study):
     """Do scores of photographs and captions agree with people, and do they see a changed word?"""
 
-    name = "captions_judged"
     version = 2
     tolerance = 1e-2  # Rounding decides a few of the choices of the kernel score of order 2.
     data = "judged_captions"
     needs = ("task", "people", "photograph", "caption")
     takes = ("metric_reference",)
-    drawings = ("captions_judged", "captions_judged_changes", "captions_judged_fewer")
     control = "Every score judges the same pairs; none of them is fitted to the judged photographs."
 
     bandwidths: lab.Scales = lab.Scales()
@@ -172,12 +171,12 @@ class CaptionsJudged(lab.Study):
     @classmethod
     def facts(cls, runs):
         found = runs[0].found.isel(fitted_to=0, drop=True)
-        changed = found.value.isel(measure=slice(2, None)).sel(score=[*METHODS], end="value")
-        words = xr.apply_ufunc("{:.2f}".format, changed, vectorize=True)
-        people, *_, fewer, pairs = runs[0].study.tables(runs[0])
-        made = {"people": people, "changed": beside_printed(words, METHODS, PRINTED)}
-        made |= {"fewer": fewer, "pairs": pairs, "chosen": found.chosen, "share": found.fewer}
-        return {**made, "value": found.value, "lead": found.ahead, "n": found.n}
+        values = found.value.isel(measure=slice(2, None)).sel(score=[*METHODS], end="value")
+        words = xr.apply_ufunc("{:.2f}".format, values, vectorize=True)
+        people, *_, pairs = runs[0].study.tables(runs[0])
+        made = {"people": people, "pairs": pairs, "share": found.fewer, "value": found.value}
+        changed = beside_printed(words, METHODS, PRINTED)
+        return {**made, "changed": changed, "lead": found.ahead, "n": found.n}
 
     @classmethod
     def figures(cls, runs):
@@ -197,19 +196,15 @@ class CaptionsJudged(lab.Study):
                 style.known(panel, 1 / 3, "chance")
 
         def draw(part, **options):
-            value = part.value
-            ends = {
-                "value": value.sel(end="value", drop=True),
-                "ends": value.sel(end=["low", "high"]),
-            }
             return figures.facets(
-                xr.Dataset(ends), column="measure", error="ends", sharey=False, **options,
+                with_ends(part), column="measure", error="ends", sharey=False, **options,
                 title=lambda _, name: f"{name}: {_TITLES.get(name, 'share right')}",
                 y_label="agreement",
             )  # fmt: skip
 
-        for name, part, across in zip(cls.drawings, (first, lowest), (3, 2), strict=False):
-            of = found[["value"]].sel(measure=part, score=shown)
+        panels = {"captions_judged": (first, 3), "captions_judged_changes": (lowest, 2)}
+        for name, (part, across) in panels.items():
+            of = found.value.sel(measure=part, score=shown)
             size = 3.4, 2.9
             drawn[name] = draw(of, x="score", kind="points", each=printed, across=across, size=size,
                                names=_SHOWN, x_label="")  # fmt: skip
@@ -219,8 +214,8 @@ class CaptionsJudged(lab.Study):
             style.headline(drawn[name], f"Ahead of MID: {'; '.join(words) or 'no score'}")
         whole = found.value.sel(score="MID", drop=True).expand_dims(share=[1.0])
         fewer = xr.concat([whole, found.fewer], "share").sortby("share").sel(measure=first)
-        third, name = float(fewer.share.sel(share=1 / 3, method="nearest")), cls.drawings[2]
-        drawn[name] = draw(fewer.to_dataset(name="value"), x="share", log_x=True, size=(2.6, 2.5),
+        third, name = float(fewer.share.sel(share=1 / 3, method="nearest")), "captions_judged_fewer"
+        drawn[name] = draw(fewer, x="share", log_x=True, size=(2.6, 2.5),
                            x_label="share of the references")  # fmt: skip
         kept = (fewer.sel(share=third) / fewer.sel(share=1.0)).sel(end="value").to_series()
         words = " and ".join(f"{kept[m]:.0%} ({m})" for m in TAUS if m in kept)
@@ -243,10 +238,9 @@ def beside_printed(
     words: xr.DataArray, methods: Mapping[str, str], printed: Mapping[str, Mapping[str, float]]
 ) -> Table:
     """A table of measures of our scores, and below them of the paper's methods."""
-    names = words.measure.values.tolist()
-    paper = [[str(printed.get(m, {}).get(k, "-")) for m in names] for k in methods.values()]
-    coordinates = {"score": [f"{k}, printed" for k in methods.values()], "measure": names}
-    below = xr.DataArray(paper, coordinates, ("score", "measure"))
+    paper = pd.DataFrame(printed).reindex([*methods.values()], columns=words.measure.values)
+    paper = paper.rename("{}, printed".format).astype(object).fillna("-").astype(str)
+    below = xr.DataArray(paper, dims=("score", "measure"))
     both = xr.concat([words.transpose("score", ...), below], "score").to_dataset(name="value")
     return tables.table(both, rows=("score",), columns="measure")
 
@@ -289,22 +283,16 @@ def kernel_information(
 
     log (m sum_j k(x, x_j)^2 k(t, t_j)^2 / (sum_j k(x, x_j)^2 sum_j k(t, t_j)^2)) over m pairs j.
     """
-    prepared = []
+    squares = []
     for role, points in (("prompt", judged.photographs), ("output", judged.captions)):
         kernel, others = kernels[f"{role}_kernel"], getattr(fit, f"{role}s")
-        prepared.append((kernel, kernel.prepare(jnp.concatenate([others, points]))))
-    joint: Any = 0.0
-    apart: list[Any] = [0.0, 0.0]
-    for start in range(0, len(fit), _BLOCK):
-        squares = []
-        for kernel, rows in prepared:
-            parts = slice(len(fit), None), slice(start, min(start + _BLOCK, len(fit)))
-            both = (jax.tree.map(operator.itemgetter(part), rows) for part in parts)
-            squares.append(np.square(kernel.cross(*both)))
-        joint = joint + squares[0] @ squares[1].T
-        apart = [total + of.sum(axis=1) for total, of in zip(apart, squares, strict=True)]
-    p, c = judged.photograph, judged.caption
-    return np.log(len(fit) * joint[p, c].astype(np.float64) / apart[0][p] / apart[1][c])
+        rows = kernel.prepare(jnp.concatenate([points, others]))
+        parts = slice(len(points)), slice(len(points), None)
+        both = (jax.tree.map(operator.itemgetter(part), rows) for part in parts)
+        squares.append(np.square(kernel.cross(*both)))
+    (of_t, of_x), p, c = squares, judged.photograph, judged.caption
+    joint = (of_t @ of_x.T)[p, c].astype(np.float64)
+    return np.log(len(fit) * joint / of_t.sum(axis=1)[p] / of_x.sum(axis=1)[c])
 
 
 Measured = tuple[np.ndarray, np.ndarray]
@@ -327,10 +315,8 @@ def measures(judged: Sequence[np.ndarray], labels: Mapping[str, Any]) -> dict[st
     That is: a changed caption (people: 0) scores less than its original (2), or less than both that
     and another caption (1).
     """
-    found = {}
-    for name in sorted(
-        set(labels["task"]), key=lambda name: (name not in TAUS, name == "crowd", name)
-    ):
+    found, tasks = {}, {*labels["task"].tolist()}
+    for name in [*filter(tasks.__contains__, TAUS), *sorted(tasks.difference(TAUS))]:
         rows = np.flatnonzero(labels["task"] == name)
         rows = rows[np.lexsort([labels["people"][rows], labels["photograph"][rows]])]
         people, groups = labels["people"][rows], labels["photograph"][rows]
@@ -361,9 +347,7 @@ def chosen_right(labels: Mapping[str, np.ndarray], category: str, score: str) ->
 def summed(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Sums over the items of each group, `[..., G]` of `[..., n]`."""
     _, index = np.unique(groups, return_inverse=True)
-    order = np.argsort(index, kind="stable")
-    starts = np.searchsorted(index[order], np.arange(index.max() + 1))
-    return np.add.reduceat(values[..., order], starts, axis=-1)
+    return np.apply_along_axis(lambda of: np.bincount(index, of), -1, values)
 
 
 def taus(scores: np.ndarray, people: np.ndarray, groups: np.ndarray, variant: str) -> Measured:

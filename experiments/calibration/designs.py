@@ -35,13 +35,11 @@ _COLOURS = dict(zip((*NAMES[:2], UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
 class Designs(lab.Study):
     """Do conditional scores count the different designs of an emoji?"""
 
-    name = "designs"
     control = "k designs of each name are scored, so n grows with k; order 2 is also unbiased."
     grows = ("k",)
     version = 2
     needs = ("prompt",)
     takes = ("models",)
-    drawings = ("designs", "designs_scores", "designs_pairs")
 
     bandwidths: lab.Scales = lab.Scales()
     most: int | None = lab.flag(
@@ -67,6 +65,9 @@ class Designs(lab.Study):
             raise ValueError(f"--most={most}: {few}, expected at least {2 * most}.")
         pairs = loaded.rows(np.isin(prompt, kept))
         distinct = np.unique(pairs.prompts, axis=0).astype(np.float64)
+        names, of_each = [], np.zeros(1)
+        if "models" in pairs.labels:
+            names, of_each = models.count_rows(pairs, least=1)
         least, cosine = distance.pdist(distinct).min(), self.bandwidths.kernel == "cosine"
         return self.ready(
             loaded,
@@ -75,7 +76,7 @@ class Designs(lab.Study):
             most=most,
             prompts=len(kept),
             apart=None if cosine else float(least) / DISTANCE,
-            models=models_of(pairs),
+            models=tuple(names) if (of_each == 1).all() else (),
         )
 
     def axes(self):
@@ -174,14 +175,6 @@ def most_of(counts: np.ndarray) -> int:
     """The largest number of outputs that enough prompts have, or half of them where few are."""
     needed = min(ENOUGH, -(-len(counts) // 2))
     return int(np.sort(counts)[-needed])
-
-
-def models_of(pairs: PairedEmbeddings) -> tuple[str, ...]:
-    """The models, where each of them has one output of every prompt; none otherwise."""
-    if "models" not in pairs.labels:
-        return ()
-    names, counts = models.count_rows(pairs, least=1)
-    return tuple(names) if (counts == 1).all() else ()
 
 
 def in_random_order(pairs: PairedEmbeddings, generator: np.random.Generator) -> np.ndarray:

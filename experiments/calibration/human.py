@@ -9,14 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from condvendi_jax.base import checks
 from experiments import lab
 from experiments.calibration import judgements
-from experiments.calibration.judgements import METRIC, SCORES, Responses
 from experiments.lab import agreement, figures, style, tables
 
 _MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that are tried.
@@ -27,14 +24,12 @@ CHOSEN, ELSEWHERE, HINDSIGHT = "chosen on other folds", "chosen on other tasks",
 class Human(lab.Study):
     """Do the scores agree with people's judgement of diversity?"""
 
-    name = "human"
     tolerance = 0.05  # Ranks of saturated scores, at narrow bandwidths, rest on rounding.
     version = 5
     data = "human"
     needs = ("sets", "people")
     takes = ("task", "label", "temperature")
     further = ("second_outputs", "second_prompts")
-    drawings = ("human", "human_pools")
     control = "A configuration is chosen on other contexts, or other tasks, than it is judged on."
     grows = ("task", "contexts")
 
@@ -52,7 +47,7 @@ class Human(lab.Study):
     def prepare(self, load, seed):
         orders = tuple(sorted(map(checks.check_order, self.orders)))
         pairs = load()
-        responses = Responses.of(pairs)
+        responses = judgements.Responses.of(pairs)
         sets = dict(collections.Counter(responses.task.tolist()))
         for task in sets:
             contexts = len(np.unique(responses.context[responses.task == task]))
@@ -70,7 +65,7 @@ class Human(lab.Study):
             less=judgements.shares_of(pairs),
             sets=sets,
             units=judgements.units_of(pairs, bandwidths, seed),
-            metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
+            metrics=tuple(role for role in responses.labels if role.startswith(judgements.METRIC)),
         )
         # Every set's score in every configuration, which all cells share.
         study: Any = setup.study
@@ -96,18 +91,13 @@ class Human(lab.Study):
         return list(itertools.product(*self.tried.values()))
 
     @property
-    def order(self) -> float:
-        """The order that is shown where it is one."""
-        return 2.0 if 2 in self.orders else self.orders[0]
-
-    @property
     def plain(self) -> dict[str, int]:
         """The first encoder's score at each scale, by its name: the number of its configuration."""
-        name = {1.0: "Vendi", 2.0: "RKE"}.get(self.order, f"order {self.order:g}")
+        order = 2.0 if 2 in self.orders else self.orders[0]
+        name = {1.0: "Vendi", 2.0: "RKE"}.get(order, f"order {order:g}")
         words = "cosine" if self.bandwidths.kernel == "cosine" else "bandwidth x {:g}"
-        of = {scale: ("first", 0.0, scale, self.order) for scale in self.bandwidths.scales or ()}
-        number = self.configurations.index
-        return {f"{name}, {words.format(scale)}": number(of[scale]) for scale in of}
+        number, scales = self.configurations.index, self.bandwidths.scales or ()
+        return {f"{name}, {words.format(x)}": number(("first", 0.0, x, order)) for x in scales}
 
     def axes(self):
         return {"task": tuple(self.sets)}
@@ -131,10 +121,9 @@ class Human(lab.Study):
         elsewhere = judgements.choose_on_other_tasks(orders, responses, everything, task)
         # Ranks stand for the scores: they are all that is judged, and rounding gives none.
         ranked = np.stack(list(map(agreement.ranks, scores, orders)))
+        numbers = {ELSEWHERE: elsewhere, **self.plain, HINDSIGHT: np.nanargmax(grid)}
         rows = {CHOSEN: ranked[of_folds[fold], np.arange(len(people))]}
-        rows |= {} if elsewhere is None else {ELSEWHERE: ranked[elsewhere]}
-        rows |= {name: ranked[c] for name, c in self.plain.items()}
-        rows |= {HINDSIGHT: ranked[np.nanargmax(grid)]}
+        rows |= {name: ranked[c] for name, c in numbers.items() if c is not None}
         rows |= {name: sets.labels[name] for name in self.metrics}
         judged = np.stack(list(rows.values()))
         published = [name in self.metrics for name in rows]
@@ -178,21 +167,67 @@ class Human(lab.Study):
         """Every correlation by task; then what is chosen."""
         value = run.found.people.sel(end="value").to_dataset(name="value")
         yield tables.table(value, rows=("judge",), columns="task", digits=2)
-        yield _choices(run)
+        scales = ", ".join(f"{scale:g}" for scale in run.study.bandwidths.scales or ())
+        heads = ("sets", "best published", f"plain, x {scales}", CHOSEN, "ahead by")
+        grid = Table("task", *heads, ELSEWHERE, "ahead by", HINDSIGHT)
+        for task, count in run.study.sets.items():
+            found = run.found.sel(task=task)
+            best, name = _best_published(found)
+            plain = found.people.sel(judge=list(run.study.plain), end="value").values
+            cells = [f"{name} {best:.2f}", ", ".join(f"{value:.2f}" for value in plain)]
+            for judge in (CHOSEN, ELSEWHERE):
+                one = found.reindex(judge=[judge]).isel(judge=0)  # NaN where there is none.
+                cells += [f"{one.people[0].item():.2f}", tables.interval(*one.ahead.values)]
+            last = found.people.sel(judge=HINDSIGHT, end="value").item()
+            grid.add_row(task, str(count), *cells, f"{last:.2f}")
+        yield grid
 
     @classmethod
     def figures(cls, runs):
+        """Correlations of the chosen score and of a plain one; how often scores tell pools."""
         (run,) = runs
-        captioned = functools.partial(figures.caption, runs=run, scale=run.study.bandwidths.shown)
+        found, tasks, plain = run.found, list(run.study.sets), list(run.study.plain)
+        shown = judgements.with_ends(found.people)
+        best = shown.value.where(found.judge.str.startswith(judgements.METRIC)).max("judge")
+
+        def published(panel, part):
+            look: Any = {"linestyle": "", "marker": "|", "markersize": 12, "color": style.BLACK}
+            panel.plot(best, -np.arange(len(tasks)), **look, label="best published metric")
+
+        ahead = found.ahead.sel(judge=CHOSEN)
+        more, less = (ahead.sel(end="low") > 0).sum(), (ahead.sel(end="high") < 0).sum()
+        first = figures.dots(
+            shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
+            hue="judge", column="panel", x_label="correlation with people", each=published,
+            headline="Chosen on other contexts, our score leads the best published metric in "
+            f"{more:d} of {len(tasks)} tasks, lags in {less:d}",
+        )  # fmt: skip
+        scale = run.study.bandwidths.shown
+        right = found.right.sel(scale=scale)
+
+        def chance(panel, part):
+            panel.axhline(0.5, color=style.GREY, linewidth=0.8)
+            panel.set_ylim(-0.05, 1.1)
+            style.log_counts(panel, run.study.contexts)
+
+        pools = figures.facets(
+            tables.t_intervals(right, "task"), x="contexts", hue="score", column="design",
+            error="error", each=chance, x_label="contexts in the more diverse pool",
+            y_label="share of pairs in the right order", size=(3.45, 2.6), sharey=True,
+        )  # fmt: skip
+        least = right.mean("task").min(("design", "contexts"))
+        (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
+        words = f"{name}, is right in {most:.0%} of pairs or more, every other score falls to"
+        style.headline(pools, f"{words} {second:.0%} or less")
         return {
-            "human": captioned(_agreement(run), bars="95%"),
-            "human_pools": captioned(_pools(run), bars="95%, over tasks"),
+            "human": figures.caption(first, run, scale=scale, bars="95%"),
+            "human_pools": figures.caption(pools, run, scale=scale, bars="95%, over tasks"),
         }
 
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        found, plain = run.found, list(run.study.plain)
+        found, plain, (_, choices) = run.found, list(run.study.plain), run.study.tables(run)
         grid = found.grid.sel(tried_order=2, multiple=1, encoder=["first", "second"], less=[0, 0.5])
         judged = [["task", "agreement with", CHOSEN, "best published"]]
         for task, what in itertools.product(run.study.sets, ("accuracy", "temperature")):
@@ -200,24 +235,20 @@ class Human(lab.Study):
             own = tables.interval(*found[what].sel(task=task, judge=CHOSEN).values)
             judged += [] if np.isnan(best) else [[task, what, own, f"{name} {best:.2f}"]]
         pools = tables.means(found.right.rename(scale="bandwidths"), "task")
-        design, contexts = (xr.DataArray(of, dims="pools") for of in ([0, 0, 1], [8, 16, 8]))
-        shown = pools.isel(design=design).sel(contexts=contexts).drop_vars(("design", "contexts"))
-        shown = shown.assign_coords(pools=["8/8", "16/16", "8/16"])
+        names = {"pools": ["8/8", "16/16", "8/16"]}
+        design, contexts = (xr.DataArray(of, names) for of in ([0, 0, 1], [8, 16, 8]))
+        shown = pools.isel(design=design).sel(contexts=contexts)
         right = xr.apply_ufunc("{:.2f}±{:.2f}".format, shown.value, shown.error, vectorize=True)
         ends = found.ahead.sel(judge=[plain[1], CHOSEN, ELSEWHERE])
         ends = ends.assign_coords(judge=["plain", "chosen", "elsewhere"])
-
-        def table(of, *rows, **options):
-            return tables.table(of.to_dataset(name="value"), rows=rows, **options)
-
+        encoders, pooled = (of.to_dataset(name="value") for of in (grid, right))
+        rows = "pools", "bandwidths"
         return {
-            "choices": _choices(run),
-            "encoders": table(grid, "task", "encoder", columns="less", digits=2),
+            "choices": choices,
+            "encoders": tables.table(encoders, rows=("task", "encoder"), columns="less", digits=2),
             "judged": judged,
-            "pools": table(
-                right, "pools", "bandwidths", columns="score", names={"pools": "contexts"}
-            ),
-            "right": pools.value.sel(bandwidths=1, contexts=8, score=SCORES[4])[1],
+            "pools": tables.table(pooled, rows=rows, columns="score", names={"pools": "contexts"}),
+            "right": pools.value.sel(bandwidths=1, contexts=8, score=judgements.SCORES[4])[1],
             "leads": lambda end, judge: (ends.sel(judge=judge, end=end) > 0).sum(),
             "lags": lambda end, judge: (ends.sel(judge=judge, end=end) < 0).sum(),
             "configurations": len(run.study.configurations),
@@ -226,65 +257,6 @@ class Human(lab.Study):
 
 def _best_published(found: xr.Dataset, what: str = "people") -> tuple[float, str]:
     """The largest correlation (or accuracy) of a published metric in a task, and its name."""
-    values = found[what].sel(end="value").where(found.judge.str.startswith(METRIC))
+    values = found[what].sel(end="value").where(found.judge.str.startswith(judgements.METRIC))
     best = found.judge[values.fillna(-2).argmax("judge")].item()
-    return values.max().item(), best.removeprefix(METRIC)
-
-
-def _choices(run: lab.Run) -> Table:
-    """Of each task the best published metric, plain scores, and what is chosen."""
-    scales = ", ".join(f"{scale:g}" for scale in run.study.bandwidths.scales or ())
-    heads = ("sets", "best published", f"plain, x {scales}", CHOSEN, "ahead by")
-    grid = Table("task", *heads, ELSEWHERE, "ahead by", HINDSIGHT)
-    for task, count in run.study.sets.items():
-        found = run.found.sel(task=task)
-        best, name = _best_published(found)
-        plain = found.people.sel(judge=list(run.study.plain), end="value").values
-        cells = [f"{name} {best:.2f}", ", ".join(f"{value:.2f}" for value in plain)]
-        for judge in (CHOSEN, ELSEWHERE):
-            one = found.reindex(judge=[judge]).isel(judge=0)  # NaN where there is none.
-            cells += [f"{one.people[0].item():.2f}", tables.interval(*one.ahead.values)]
-        last = found.people.sel(judge=HINDSIGHT, end="value").item()
-        grid.add_row(task, str(count), *cells, f"{last:.2f}")
-    return grid
-
-
-def _agreement(run: lab.Run) -> Figure:
-    """Correlations with people by task, of the chosen score and of a plain one."""
-    found, tasks, plain = run.found, list(run.study.sets), list(run.study.plain)
-    value, ends = found.people.sel(end="value", drop=True), found.people.sel(end=["low", "high"])
-    best = value.where(found.judge.str.startswith(METRIC)).max("judge")
-
-    def published(panel: Axes, part: xr.Dataset) -> None:
-        look: Any = {"linestyle": "", "marker": "|", "markersize": 12, "color": style.BLACK}
-        panel.plot(best, -np.arange(len(tasks)), **look, label="best published metric")
-
-    ahead = found.ahead.sel(judge=CHOSEN)
-    more, less = int((ahead.sel(end="low") > 0).sum()), int((ahead.sel(end="high") < 0).sum())
-    shown = xr.Dataset({"value": value, "ends": ends})
-    return figures.dots(
-        shown.sel(judge=[CHOSEN, plain[len(plain) // 2]]).expand_dims("panel"), row="task",
-        hue="judge", column="panel", x_label="correlation with people", each=published,
-        headline="Chosen on other contexts, our score leads the best published metric in "
-        f"{more} of {len(tasks)} tasks, lags in {less}",
-    )  # fmt: skip
-
-
-def _pools(run: lab.Run) -> Figure:
-    """A panel a design, at the bandwidths that are shown: how often a score tells the pools."""
-    right = run.found.right.sel(scale=run.study.bandwidths.shown)
-
-    def chance(panel, part):
-        panel.axhline(0.5, color=style.GREY, linewidth=0.8)
-        panel.set_ylim(-0.05, 1.1)
-        style.log_counts(panel, run.study.contexts)
-
-    figure = figures.facets(
-        tables.t_intervals(right, "task"), x="contexts", hue="score", column="design",
-        error="error", each=chance, x_label="contexts in the more diverse pool",
-        y_label="share of pairs in the right order", size=(3.45, 2.6), sharey=True,
-    )  # fmt: skip
-    least = right.mean("task").min(("design", "contexts"))
-    (second, _), (most, name) = sorted(zip(least.values, least.score.values, strict=True))[-2:]
-    words = f"{name}, is right in {most:.0%} of pairs or more, every other score falls to"
-    return style.headline(figure, f"{words} {second:.0%} or less")
+    return values.max().item(), best.removeprefix(judgements.METRIC)

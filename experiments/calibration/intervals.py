@@ -10,11 +10,11 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
 
-import condvendi_jax as cv
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error, root_mean_square
 from experiments import lab
-from experiments.calibration.simulations import EXACT, SCORES
+from experiments.calibration import simulations
+from experiments.calibration.simulations import SCORES
 from experiments.lab import figures, style, tables
 
 ZIPF = "Zipf"
@@ -33,7 +33,6 @@ GOOD = ("whole prompts", "single outputs")  # What is good, or bad, in a share o
 _ANSWERS, _FEWER, _ZIPF = 50, 30, 20  # Of most models, of less diverse ones, and unequal ones.
 _RATIO = 1.22  # Of the scores of two models of unequal answers.
 _LEVEL = 0.05
-_ROUNDING = 1e-6
 # In the heads of tables.
 _SHORT = ((OWN, "own"), (UNLIKE, "unlike"), (GOOD[0], "prompts"), (GOOD[1], "outputs"))
 
@@ -41,12 +40,10 @@ _SHORT = ((OWN, "own"), (UNLIKE, "unlike"), (GOOD[0], "prompts"), (GOOD[1], "out
 class Intervals(lab.Study):
     """How often are intervals and tests wrong if some prompts always get one answer?"""
 
-    name = "intervals"
     control = "The models of a pair have one score, so that every stated difference is false."
     grows = ("answers", "prompts")
     data = None
     tolerance = 0.01  # Rounding may decide on a draw.
-    drawings = ("intervals",)
 
     draws: int = lab.flag(2000, "Samples of models and of shares.", at_least=1)
     evaluations: int = lab.flag(600, "Samples of scores of all outputs.", at_least=1)
@@ -67,10 +64,17 @@ class Intervals(lab.Study):
         context.say("models")
         false = [told(*_alike(rng, draw, law, *models)) for models in ALIKE]
         equal = [told(*_apart(draw, law, *models)) for models in APART]
-        found = [told(*_less_diverse(draw, law, count)) for count in PROMPTS]
+        found, other = [], {"flatter": _flatter()} if law == ZIPF else {"answers": _FEWER}
+        for count in PROMPTS:  # Both collapse on the same prompts and differ on the others.
+            first, prompts = draw(count)
+            found.append(told(first, draw(count, prompts=prompts, **other)[0], matched=True))
         context.say("scores")
-        sizes = [(self.evaluations, count, answers) for count in PROMPTS]
-        held = [scores_held(rng, size, law) for size in sizes]
+        held, similar = [], similarities(law)
+        for count in PROMPTS:
+            samples = drawn(rng, (self.evaluations, count, answers), law=law)[0].astype(np.float32)
+            prompts = np.repeat(np.arange(count), answers)
+            of_all = [simulations.holds((of.reshape(-1, 1), prompts), *similar) for of in samples]
+            held.append(np.mean(of_all, axis=0))
         shares = [
             [shares_held(rng, (self.draws, count, answers), law, good) for count in PROMPTS]
             for good in GOOD
@@ -108,11 +112,9 @@ class Intervals(lab.Study):
     def facts(cls, runs):
         (run,) = runs
         tested = {"false": run.found.false, "equal": run.found.equal, "power": run.found.found}
-        interval, student = (
-            {f"{name}{ending}": of.sel(test=test) for name, of in tested.items()}
-            for test, ending in zip(TESTS, ("", "_t"), strict=True)
-        )
-        return {**tables_of(run.found), **interval, **student, "held": run.found.held}
+        by_interval = {name: of.sel(test=TESTS[0]) for name, of in tested.items()}
+        by_student = {f"{name}_t": of.sel(test=TESTS[1]) for name, of in tested.items()}
+        return {**tables_of(run.found), **by_interval, **by_student}
 
 
 def drawn(
@@ -176,9 +178,8 @@ def _alike(rng: Any, draw: Any, law: Any, kind: str, one: int, two: int) -> tupl
     first, prompts = draw(one)
     if kind == UNLIKE:
         return first, _of_one_law(rng, first.shape, similarities(law)[0]), True
-    if kind == MATCHED:
-        return first, draw(two, prompts=prompts)[0], True
-    return first, draw(two)[0], False
+    matched = kind == MATCHED
+    return first, draw(two, prompts=prompts if matched else None)[0], matched
 
 
 def _apart(draw: Any, law: Any, kind: str, count: int) -> tuple[Any, ...]:
@@ -186,18 +187,11 @@ def _apart(draw: Any, law: Any, kind: str, count: int) -> tuple[Any, ...]:
     matched = kind == MATCHED
     if law == ZIPF:
         first, prompts = draw(count)
-        shared = {"prompts": prompts} if matched else {}
-        return first, draw(count, flatter=_flatter(), **shared)[0], matched, _RATIO
+        shared = prompts if matched else None
+        return first, draw(count, prompts=shared, flatter=_flatter())[0], matched, _RATIO
     ratio = similarities(law, _ZIPF)[0] * _ZIPF
     first, second = (draw(count, law=share, answers=_ZIPF)[0] for share in (law, 0.0))
     return first, second, matched, ratio
-
-
-def _less_diverse(draw: Any, law: Any, count: int) -> tuple[Any, ...]:
-    """Two models that collapse on the same prompts and differ on the others; they are matched."""
-    first, prompts = draw(count)
-    other = {"flatter": _flatter()} if law == ZIPF else {"answers": _FEWER}
-    return first, draw(count, prompts=prompts, **other)[0], True
 
 
 def told(one: np.ndarray, two: np.ndarray, matched: bool, margin: float = 0.0) -> list[float]:
@@ -239,20 +233,6 @@ def error_of(values: np.ndarray, test: str = TESTS[0]) -> Error:
     return Error(value, influences[None], "prompts", count - 1, ends=ends)
 
 
-def scores_held(rng: np.random.Generator, size: tuple[int, int, int], law: Any) -> np.ndarray:
-    """How often 95% intervals hold each score of all prompts, `[3]`."""
-    (within, between), held = similarities(law), []
-    prompts = np.repeat(np.arange(size[1]), size[2])
-    for answers in drawn(rng, size, law=law)[0]:
-        outputs = answers.reshape(-1, 1).astype(np.float32)
-        found = cv.evaluate(outputs, prompts, orders=[2], **EXACT).order(2).population
-        all_outputs = found.of_prompts * within + (1 - found.of_prompts) * between
-        truth = np.array([1 / all_outputs, 1 / within, within / all_outputs])
-        low, high = np.transpose(found.intervals)
-        held.append((low <= truth * (1 + _ROUNDING)) & (truth <= high * (1 + _ROUNDING)))
-    return np.mean(held, axis=0)
-
-
 def shares_held(
     rng: np.random.Generator, size: tuple[int, int, int], law: Any, good: str
 ) -> list[float]:
@@ -282,10 +262,8 @@ def tables_of(found: xr.Dataset) -> Mapping[str, list[list[str]]]:
         rows = [["answers", "population", *heads]]
         for k, law in itertools.product(found.answers.values, found.population.values):
             cells = pairs.sel(answers=k, population=law).transpose("column", ...).values
-            if np.isnan(cells).all():
-                continue
             words = ["/".join(f"{100 * share:.1f}" for share in cell) for cell in cells]
-            rows.append([f"{k}", law, *words])
+            rows += [] if np.isnan(cells).all() else [[f"{k}", law, *words]]
         return rows
 
     return {

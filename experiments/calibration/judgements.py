@@ -29,15 +29,12 @@ _KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
 
 
 class Responses(NamedTuple):
-    """The sets, in the order of their numbers: the rows, task and context of each.
+    """The sets, in the order of their numbers."""
 
-    The labels `[S]` are by role: people, label, temperature and the published metrics.
-    """
-
-    members: list[np.ndarray]
-    task: np.ndarray
-    context: np.ndarray
-    labels: dict[str, np.ndarray]
+    members: list[np.ndarray]  # The rows of each.
+    task: np.ndarray  # `[S]`.
+    context: np.ndarray  # Its number, `[S]`.
+    labels: dict[str, np.ndarray]  # People, label, temperature and the published metrics, `[S]`.
 
     @classmethod
     def of(cls, pairs: PairedEmbeddings) -> Responses:
@@ -258,10 +255,13 @@ def tell_pools(
             drawn = pairs.outputs[chosen], pairs.prompts[chosen]
             logs[half, b, :, c] = _scores_of_pools(drawn, bandwidths.kernels, contexts=count)
     more, less = (xr.DataArray(of, axes, tuple(axes)) for of in logs)
-    right = []
-    for factor in DESIGNS.values():
-        other = less.reindex(contexts=factor * np.array(contexts)).values
-        gain = more - other
-        shares = gain.copy(data=(np.sign(gain.values) + 1) / 2)
-        right.append(shares.mean("draw", skipna=False))
-    return xr.concat(right, "design").assign_coords(design=list(DESIGNS))
+    others = (less.reindex(contexts=factor * np.array(contexts)) for factor in DESIGNS.values())
+    gain = xr.concat([more - other.values for other in others], "design")
+    right = gain.copy(data=(np.sign(gain.values) + 1) / 2).mean("draw", skipna=False)
+    return right.assign_coords(design=list(DESIGNS))
+
+
+def with_ends(value: xr.DataArray) -> xr.Dataset:
+    """Values and the `ends` of their intervals, of an axis `end`: value, low, high."""
+    parts = {"value": value.sel(end="value", drop=True), "ends": value.sel(end=["low", "high"])}
+    return xr.Dataset(parts)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from experiments import data
 from experiments.calibration.judgements import Responses
@@ -19,28 +20,21 @@ _MODES, _PROMPTS = 6, 6  # Of the mixtures: most outputs a prompt, and prompts.
 
 
 class Question(NamedTuple):
-    """What is asked of a set: the slots that each level scores together, and its modes or rank.
+    """What is asked of a set."""
 
-    Its name is that of its prompts, TOTAL for RKE of the outputs alone.
-    """
-
-    name: str
-    levels: Sequence[Sequence[int]]
-    truth: Sequence[float]
-    counted: bool = True
+    name: str  # That of its prompts; TOTAL for RKE of the outputs alone.
+    levels: Sequence[Sequence[int]]  # The slots that each level scores together.
+    truth: Sequence[float]  # The modes of each level, or its rank.
+    counted: bool = True  # Whether these are modes.
 
 
 class Half(NamedTuple):
-    """Some rows of a set: outputs `[n, d]`, prompts by name, and what each row is (see below).
+    """Some rows of a set."""
 
-    `slot`: which output of its prompt, type, temperature or third; `classes`: what it counts as,
-    where people would call others of its class the same.
-    """
-
-    outputs: np.ndarray
-    prompts: Mapping[str, np.ndarray]
-    slot: np.ndarray
-    classes: np.ndarray | None = None
+    outputs: np.ndarray  # `[n, d]`.
+    prompts: Mapping[str, np.ndarray]  # By name.
+    slot: np.ndarray  # Which output of its prompt, type, temperature or third each row is.
+    classes: np.ndarray | None = None  # Where people would call others of its class the same.
 
 
 KnownSet = tuple[tuple[Half, ...], tuple[Question, ...]]  # Two halves, and what is asked of them.
@@ -100,14 +94,10 @@ def _types(name, rng, most):
     count = types.max() + 1
     types = rng.permutation(count)[types]
     each = min(np.bincount(types).min() // 2, most // count)
-    shared = [w for w in np.unique(wording) if len(np.unique(types[wording == w])) == count]
-    worded = [
-        [np.flatnonzero((types == t) & (wording == w))[0] for w in shared[:_WORDINGS]]
-        for t in range(count)
-    ]
+    worded = rows_by_cell(wording, types)[:_WORDINGS, :, 0].T
     drawn = [rng.permutation(np.flatnonzero(types == t)) for t in range(count)]
     slot = np.repeat(np.arange(count), each)
-    said = np.array(worded)[slot, np.arange(len(slot)) % each % _WORDINGS]
+    said = worded[slot, np.arange(len(slot)) % each % _WORDINGS]
     prompts = {OPEN: pairs.prompts[said], NAMED: pairs.further["typed_prompts"][said]}
     parts = ([of[first : first + each] for of in drawn] for first in (0, each))
     halves = tuple(Half(pairs.outputs[np.concatenate(of)], prompts, slot, slot) for of in parts)
@@ -143,11 +133,8 @@ def _human(rng, most):
     """Sets of responses in three thirds of each task, by what people say of their diversity."""
     pairs = data.load("human")
     responses = Responses.of(pairs)
-    third = np.empty(len(responses.members), int)
-    for task in np.unique(responses.task):
-        sets = np.flatnonzero(responses.task == task)
-        ranks = np.argsort(np.argsort(responses.labels["people"][sets], kind="stable"))
-        third[sets] = 3 * ranks // len(sets)
+    of_task = pd.Series(responses.labels["people"]).groupby(responses.task)
+    third = 3 * (of_task.rank(method="first").astype(int) - 1) // of_task.transform("size")
     contexts = rng.permutation(responses.context.max() + 1)
     found = []
     for part in range(2):

@@ -30,6 +30,7 @@ KINDS = ("mild", "heavy", "bimodal")
 EACH = 8  # Answers to a prompt, where rows depend on each other.
 EXACT: dict[str, Any] = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
 LEVEL = 0.05
+_ROUNDING = 1e-6
 
 
 @functools.cache
@@ -42,10 +43,8 @@ def answers_of(kind: str) -> np.ndarray:
     rng, shares = np.random.default_rng(7), np.zeros((400, 40))
     if kind == "heavy":
         agreeing = np.exp(np.log(0.05) + stats.norm.ppf((np.arange(400) + 0.5) / 400))
-        most = np.sqrt(np.minimum(agreeing, 0.95))
-        shares += ((1 - most) / 39)[:, None]
-        shares[np.arange(400), rng.integers(40, size=400)] = most
-        return shares
+        most = np.sqrt(np.minimum(agreeing, 0.95))[:, None]
+        return np.where(np.arange(40) == rng.integers(40, size=(400, 1)), most, (1 - most) / 39)
     for prompt, row in enumerate(shares):
         count = 6 if kind == "mild" else 1 if prompt < 40 else 20
         row[rng.choice(40, count, replace=False)] = rng.dirichlet(np.ones(count))
@@ -63,6 +62,25 @@ def draw_answers(rng: Any, kind: str, prompts: np.ndarray, counts: Any) -> tuple
     prompt, answer = np.nonzero(copies)
     rows = np.repeat(np.stack([answer, prompt], axis=1), copies[prompt, answer], axis=0)
     return np.float32(rows[:, :1]), np.float32(rows[:, 1:])
+
+
+def parts_of(copies: np.ndarray, square: np.ndarray) -> components.Components:
+    """Of prompts, by how often each answer was given `[P, 40]` and their squared kernel."""
+    prompt, answer = np.nonzero(copies)
+    sums, squares = ((copies @ of)[prompt, answer] - 1 for of in (square, square**2))
+    return components.of_sums(sums, squares, copies[prompt, answer], prompt, len(copies))
+
+
+def holds(sample: Sequence[np.ndarray], within: float, between: float) -> np.ndarray:
+    """Whether 95% intervals of order 2 hold each score of all prompts, `[3]`.
+
+    `within` and `between`: how often two answers to a prompt, or to two prompts, are the same.
+    """
+    found = cv.evaluate(*sample, orders=[2], **EXACT).order(2).population
+    similar = found.of_prompts * within + (1 - found.of_prompts) * between
+    truth, (low, high) = [1 / similar, 1 / within, within / similar], np.transpose(found.intervals)
+    low, high = low / (1 + _ROUNDING), high * (1 + _ROUNDING)
+    return (low <= truth) & (truth <= high)
 
 
 # Intervals of scores
@@ -148,10 +166,7 @@ def cover_prompts(
     for _ in range(draws):
         counts = numbers(rng, prompts, answers, unequal)
         sample = draw_answers(rng, kind, rng.integers(400, size=prompts), counts)
-        found = cv.evaluate(*sample, orders=[2], **EXACT).order(2).population
-        similar = found.of_prompts * within + (1 - found.of_prompts) * between
-        (low, high), truth = np.transpose(found.intervals), [similar, within, similar / within]
-        held.append((low <= 1 / np.array(truth)) & (1 / np.array(truth) <= high))
+        held.append(holds(sample, within, between))
     return dict(zip(SCORES, np.mean(held, axis=0).tolist(), strict=True))
 
 
@@ -190,27 +205,27 @@ def population(kind: str, overlapping: bool) -> tuple[np.ndarray, np.ndarray]:
     Of 'wide' prompts, a tenth has 40 equally likely answers, and the others 4; of 'halves', half
     nearly always have the same answer, and the others 40.
     """
-    rng, square = np.random.default_rng(3), np.eye(40)
-    equal = np.full((400, 40), 1 / 40)
-    if not overlapping:
-        shares = answers_of(kind if kind in KINDS else "mild")
-        equal = np.tile(np.arange(40) < 4, (400, 1)) / 4
-        same = shares[5]
-    else:
+    rng, square, equal = np.random.default_rng(3), np.eye(40), np.full((400, 40), 1 / 40)
+    prompt, few = np.arange(400)[:, None], (np.arange(40) < 4) / 4
+    if overlapping:
         points = rng.normal(size=(40, 3))
         square = np.exp(-np.sum((points[:, None] - points) ** 2, axis=2) / 0.6**2)
-        if kind == "bimodal":  # 85% prefer one answer.
-            shares = np.where(np.arange(400)[:, None] < 340, 0.1, 1) * equal
-            shares[np.arange(340), rng.integers(40, size=340)] += 0.9
-            return shares, square
+    if kind == "equal":
+        return equal if overlapping else np.tile(few, (400, 1)), square
+    if kind == "wide":
+        return np.where(prompt % 10, few, equal), square
+    if kind == "halves":
+        return np.where(prompt % 2, [0.97, *[0.03 / 39] * 39], equal), square
+    if not overlapping:
+        shares = answers_of(kind if kind in KINDS else "mild")
+    elif kind == "bimodal":  # 85% prefer one answer.
+        shares = np.where(prompt < 340, 0.1, 1) * equal
+        shares[np.arange(340), rng.integers(40, size=340)] += 0.9
+    else:
         sizes = np.exp(rng.normal(np.log(0.15), 1, 400)) if kind == "heavy" else np.full(400, 0.3)
         shares = np.stack([rng.dirichlet(np.full(40, size)) for size in sizes])
-        same = shares[0]
-    if kind in ("wide", "halves"):
-        few = np.arange(40) < (4 if kind == "wide" else 1)
-        few = few / 4 if kind == "wide" else np.where(few, 0.97, 0.03 / 39)
-        shares = np.where(np.arange(400)[:, None] % (10 if kind == "wide" else 2), few, 1 / 40)
-    shares = {"identical": np.tile(same, (400, 1)), "equal": equal}.get(kind, shares)
+    if kind == "identical":
+        shares = np.tile(shares[0 if overlapping else 5], (400, 1))
     return shares, square
 
 
@@ -228,9 +243,7 @@ def cover_ends(
         counts_of, shares = rng.permutation(counts), of_all[rng.integers(400, size=len(counts))]
         copies = rng.multinomial(counts_of, shares)
         truth = np.einsum("pa,ab,pb->p", shares, square, shares)  # Similarities.
-        prompt, answer = np.nonzero(copies)
-        sums, squares = ((copies @ of)[prompt, answer] - 1 for of in (square, square**2))
-        parts = components.of_sums(sums, squares, copies[prompt, answer], prompt, len(counts))
+        parts = parts_of(copies, square)
         found = shrinkage.shrink(parts)
         if isinstance(found, str):
             continue
@@ -335,20 +348,15 @@ def false_statements(drawn: Profiles, same: str) -> dict[str, float]:
     """
     shares = {}
     for score in SCORES:
-        wrong = np.zeros(len(drawn), bool)
-        for one, two in itertools.combinations(drawn[0].models, 2):
+        wrong, values = False, np.log([getattr(of.values, score) for of in drawn])
+        for (k, one), (m, two) in itertools.combinations(enumerate(drawn[0].models), 2):
             signs = np.array([of.pair(one, two, score).signs for of in drawn])
-            if one in same and two in same:
-                false = signs != 0
-            else:
-                k, m = (drawn[0].models.index(model) for model in (one, two))
-                values = np.log([getattr(of.values, score) for of in drawn])
-                differences = values[:, k] - values[:, m]
-                test: Any = stats.ttest_1samp(differences, 0)
-                clear = np.abs(test.statistic) > 4
-                false = signs * np.where(clear, np.sign(differences.mean(axis=0)), 0) < 0
-            wrong |= false.any(axis=1)
-        shares[score] = float(wrong.mean())
+            differences = values[:, k] - values[:, m]
+            mean, error = differences.mean(axis=0), stats.sem(differences)
+            other = signs * np.where(np.abs(mean) > 4 * error, np.sign(mean), 0) < 0
+            false = signs != 0 if one in same and two in same else other
+            wrong = wrong | false.any(axis=1)
+        shares[score] = float(np.mean(wrong))
     return shares
 
 
@@ -379,10 +387,8 @@ def achieved(split: int) -> dict[str, Any]:
 
     def compared(rows: np.ndarray) -> cv.inference.Comparison:
         of = {name: rows & (model == name) for name in np.unique(model).tolist()}
-        outputs, prompts = (
-            {k: of_rows[v] for k, v in of.items()} for of_rows in (pairs.outputs, prompt)
-        )
-        return cv.compare(outputs, prompts, **kernels, orders=[2], profile=False)
+        both = ({k: whole[of[k]] for k in of} for whole in (pairs.outputs, prompt))
+        return cv.compare(*both, **kernels, orders=[2], profile=False)
 
     pilot, others, found = compared(chosen), compared(~chosen), []
     for two in itertools.combinations(pilot.models, 2):
@@ -400,8 +406,8 @@ def achieved(split: int) -> dict[str, Any]:
 def stated(kind: str, prompts: int, draws: int = 400) -> dict[str, Any]:
     """How often two models are stated to be equal: at the margin, where 5% may be, and if equal."""
     rng, shares = np.random.default_rng([prompts, _TEN]), answers_of(kind)
-    narrower = 0.9 * shares  # A tenth of its answers is always the likeliest one.
-    narrower[np.arange(400), shares.argmax(axis=1)] += 0.1
+    # A tenth of its answers is always the likeliest one.
+    narrower = 0.9 * shares + 0.1 * np.eye(40)[shares.argmax(axis=1)]
     similar = [float(np.mean(np.sum(of**2, axis=1))) for of in (shares, narrower)]
     margin, rates = similar[1] / similar[0], []
     options: dict[str, Any] = {"orders": [2], "profile": False, "equal_ratio": margin}
@@ -410,13 +416,11 @@ def stated(kind: str, prompts: int, draws: int = 400) -> dict[str, Any]:
         for name, of in (("one", shares), ("narrower", narrower), ("twin", shares)):
             answers = [rng.choice(40, _TEN, p=of[prompt]) for prompt in drawn]
             models[name] = np.float32(np.ravel(answers)[:, None])
-        found = []
         for other in ("narrower", "twin"):
             two = {name: models[name] for name in ("one", other)}
             tested = cv.compare(two, np.repeat(range(prompts), _TEN), **options, **EXACT)
-            found.append(tested.ranking("conditional", 2).differences[0].equal_p_value <= 0.05)
-        rates.append(found)
-    at_margin, twins = np.mean(rates, axis=0).tolist()
+            rates.append(tested.ranking("conditional", 2).differences[0].equal_p_value <= 0.05)
+    at_margin, twins = np.mean(np.reshape(rates, (draws, 2)), axis=0).tolist()
     return {"margin": margin, "false": at_margin, "of twins": twins}
 
 
@@ -431,21 +435,6 @@ def similarities(counts: np.ndarray) -> np.ndarray:
     """Of prompts, from how often each answer was given, `[..., P, answers]`."""
     k = counts.sum(axis=-1)
     return np.sum(counts * (counts - 1), axis=-1) / (k * (k - 1))
-
-
-def fixed_error(counts: np.ndarray) -> np.ndarray:
-    """The error of their mean over other answers, `[...]`, as `Components.error`.
-
-    The square of a similarity, less pairs of pairs of four different answers, is unbiased for its
-    variance, which is at least that of answers of which none is more common.
-    """
-    k, n = counts[0, 0].sum(), counts.astype(np.float64)
-    pairs, similar = np.sum(n * (n - 1), axis=-1), similarities(counts)
-    apart = pairs**2 - 4 * np.sum(n * (n - 1) * (n - 2), axis=-1) - 2 * pairs
-    apart /= k * (k - 1) * (k - 2) * (k - 3)
-    least = 2 / (k * (k - 1)) * np.sum(similar - apart, axis=-1)
-    variance = np.maximum(np.sum(similar**2 - apart, axis=-1), least)
-    return np.sqrt(np.maximum(variance, 0)) / counts.shape[-2]
 
 
 def collapsed(shares: np.ndarray, times: float) -> np.ndarray:
@@ -479,7 +468,8 @@ def first_alarms(
         before = answers_of(kind)[drawn]
         after = collapsed(before, FALL)
         counts = rng.multinomial(baseline, before)
-        start, error = similarities(counts), fixed_error(counts)
+        start, shares = similarities(counts), np.full(prompts, 1 / prompts)
+        error = np.array([parts_of(of_run, np.eye(40)).error(shares) for of_run in counts])
         bound = upper_end(start.mean(axis=-1), prompts * (baseline // 2), LEVEL / 2)
         process, last = EProcess(start, error, bound), start
         alarms = np.zeros((3, len(before)), int)
@@ -504,17 +494,12 @@ def false_alarms(kind: str, prompts: int, k: int, draws: int = 1000) -> dict[str
 
 
 def delays(kind: str, size: tuple[int, int], change: int, draws: int = 1000) -> dict[str, Any]:
-    """`waiting` of the monitor at 50 prompts."""
-    alarms = first_alarms(kind, 50, *size, change + 59, draws, change)
-    return waiting(alarms["monitor"], change)
-
-
-def waiting(alarms: np.ndarray, change: int) -> dict[str, Any]:
-    """How many looks the change takes to be seen, and the share of runs in which it is.
+    """How many looks a change takes to be seen at 50 prompts, and the share of runs in which it is.
 
     Quantiles are of the runs without an alarm before the change; None where most or a tenth of them
     have none.
     """
+    alarms = first_alarms(kind, 50, *size, change + 59, draws, change)["monitor"]
     there = alarms[(alarms == 0) | (alarms >= change)]
     waited = np.where(there == 0, np.inf, there - change + 1.0)
     ends = np.quantile(waited, [0.5, 0.9], method="higher").tolist()

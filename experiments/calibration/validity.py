@@ -35,14 +35,12 @@ _VOCABULARY = ["a", "dog", "runs", "over", "the", "green", "hill", "and", "sees"
 class Validity(lab.Study):
     """Which scores of diversity agree with people, and what do they cost?"""
 
-    name = "validity"
     data = "human"
     needs = ("sets", "people")
     takes = ("task",)
     further = ("second_outputs", *judgements.SIMILARITIES)
     unrepeated = ("cost",)
     tolerance = 0.01
-    drawings = ("validity",)
     control = "Every score sees the same responses, and sets of one task have equally many."
 
     bandwidths: lab.Scales = lab.Scales(scales=(1.0,))
@@ -52,14 +50,11 @@ class Validity(lab.Study):
     def prepare(self, load, seed):
         pairs = load()
         sets = Responses.of(pairs)
-        sizes = np.array(list(map(len, sets.members)))
-        for task in dict.fromkeys(sets.task.tolist()):
-            of_task = sizes[sets.task == task]
-            if np.ptp(of_task):
-                ends = f"from {of_task.min()} to {of_task.max()}"
-                raise ValueError(
-                    f"sets: expected equally many responses in {task}, received {ends}."
-                )
+        for task, sizes in pd.Series(list(map(len, sets.members))).groupby(sets.task):
+            if sizes.nunique() > 1:
+                ends = f"from {sizes.min()} to {sizes.max()}"
+                words = f"expected equally many responses in {task}, received {ends}."
+                raise ValueError(f"sets: {words}")
         return self.ready(
             pairs,
             state=(pairs, sets),
@@ -117,12 +112,12 @@ class Validity(lab.Study):
         width = self.bandwidths.output_bandwidth
         kernel = cv.Gaussian(width) if width else cv.Cosine()
         found = dict[str, np.ndarray]()
-        found[VENDI], found[RKE] = self._entropies(pairs.outputs, sets, kernel)
+        found[VENDI], found[RKE] = judgements.entropies(pairs.outputs, sets.members, kernel, (1, 2))
         if "second_outputs" in pairs.further:
-            second = pairs.further["second_outputs"]
             units = judgements.units_of(pairs, self.bandwidths, seed=0)
             kernel = cv.Gaussian(units["second"]) if width else cv.Cosine()
-            found[SECOND], _ = self._entropies(second, sets, kernel)
+            second = pairs.further["second_outputs"]
+            found[SECOND], _ = judgements.entropies(second, sets.members, kernel, (1, 2))
         found[COSINE] = of_sets(mean_distance, pairs.outputs, sets)
         if width:
             found[CLUSTERS] = of_sets(lambda rows: clusters(rows, width), pairs.outputs, sets)
@@ -148,7 +143,8 @@ class Validity(lab.Study):
         with contextlib.suppress(ModuleNotFoundError):
             encoder, some = load_minilm(), sets.some(np.arange(min(_TIMED, len(sets.members))))
             embedding = timed(lambda: encoder.encode([text for of in texts for text in of]))
-            spectra = timed(lambda: self._entropies(pairs.outputs, some, cv.Cosine()))
+            given = pairs.outputs, some.members, cv.Cosine(), (1, 2)
+            spectra = timed(lambda: judgements.entropies(*given))
             pdist = timed(lambda: of_sets(mean_distance, pairs.outputs, some))
             vendi = VENDI, RKE, _SIMILAR.format("cosine similarity")
             costs |= dict.fromkeys(vendi, embedding + spectra)
@@ -158,38 +154,39 @@ class Validity(lab.Study):
             )
         return costs
 
-    @staticmethod
-    def _entropies(rows: np.ndarray, sets: Responses, kernel: cv.Kernel) -> np.ndarray:
-        return judgements.entropies(rows, sets.members, kernel, (1.0, 2.0))
-
     def tables(self, run):
         """The scores, the best first, with differences and costs."""
-        yield _table(run)
+        found = run.found
+        grid = Table("score", "mean of tasks", "less the best", "p", f"less {VENDI}", "p", "CPU ms")
+        for judge in found.judge.values.tolist():
+            row = found.sel(judge=judge)
+            cells = [tables.interval(*row["mean"].values)]
+            for against in found.against.values:
+                p_value = row.p_value.sel(against=against).item()
+                cells += [tables.interval(*row.difference.sel(against=against).values)]
+                cells += [f"{p_value:.2g}" if p_value >= 0.001 else "< 0.001"]
+            grid.add_row(judge, *cells, tables.number(row.cost.item(), digits=2))
+        yield grid
 
     @classmethod
     def figures(cls, runs):
         (run,) = runs
         found = run.found
         parts = [task.rpartition(" ")[::2] for task in found.task.values.tolist()]
-        places = pd.MultiIndex.from_tuples(parts, names=("family", "kind"))
-        value = found.value.drop_vars("task").assign_coords(
-            xr.Coordinates.from_pandas_multiindex(places, "task")
-        )
-        families, kinds = (list(dict.fromkeys(of)) for of in zip(*parts, strict=True))
-        value = value.unstack("task").sel(family=families, kind=kinds)
-        shown = xr.Dataset(
-            {"value": value.sel(end="value", drop=True), "ends": value.sel(end=["low", "high"])}
-        )
+        places = dict(zip(("family", "kind"), map(list, zip(*parts, strict=True)), strict=True))
+        value = found.value.assign_coords({k: ("task", of) for k, of in places.items()})
+        value = value.set_index(task=list(places)).unstack("task")
+        value = value.sel({k: list(dict.fromkeys(of)) for k, of in places.items()})
         means = found["mean"].sel(end="value")
         best, *_ = found.judge.values.tolist()
         said = [name for name in (VENDI, COSINE, similarities.SELF_BLEU) if name in found.judge]
         others, first = (value.sel(judge=of, end="value") for of in (said, best))
-        behind = [of for of in families if (first < others).sel(family=of).all()]
+        behind = [of for of in value.family.values if (first < others).sel(family=of).all()]
         words = [f"{best} agrees most with people on average: {means[0]:.2f}"]
         words += [f"{name} {means.sel(judge=name):.2f}" for name in said]
         words[-1] += f", which all exceed it in {' and '.join(behind)}" if behind else ""
         figure = figures.dots(
-            shown, row="judge", hue="kind", column="family",
+            judgements.with_ends(value), row="judge", hue="kind", column="family",
             x_label="Spearman correlation", headline=", ".join(words),
         )  # fmt: skip
         scale = run.study.bandwidths.shown
@@ -197,8 +194,8 @@ class Validity(lab.Study):
 
     @classmethod
     def facts(cls, runs):
-        (run,) = runs
-        return {"scores": _table(run), "found": run.found}
+        (scores,) = runs[0].study.tables(runs[0])
+        return {"scores": scores}
 
 
 def mean_distance(rows: np.ndarray) -> float:
@@ -228,26 +225,9 @@ def timed(work: Callable[[], Any]) -> float:
 def _adjusted(difference: np.ndarray, against: list[int]) -> np.ndarray:
     """Two-sided p-values by the normal law of differences with intervals, adjusted by Holm."""
     value, low, high = np.moveaxis(difference, 2, 0)
-    found = np.ones(value.shape)
+    errors = np.maximum((high - low) / (2 * stats.norm.ppf(0.975)), np.finfo(float).tiny)
+    p_values, found = 2 * stats.norm.sf(np.abs(value) / errors), np.ones(value.shape)
     for column, other in enumerate(against):
         tested = np.flatnonzero((np.arange(len(value)) != other) & np.isfinite(value[:, column]))
-        errors = (high - low)[tested, column] / (2 * stats.norm.ppf(0.975))
-        sizes = np.abs(value[tested, column]) / np.maximum(errors, np.finfo(float).tiny)
-        p_values = 2 * stats.norm.sf(sizes)
-        found[tested, column] = cv.inference.holm(p_values.tolist())
+        found[tested, column] = cv.inference.holm(p_values[tested, column].tolist())
     return found
-
-
-def _table(run: lab.Run) -> Table:
-    """The scores with their means, differences from the best and from Vendi, and costs."""
-    found = run.found
-    grid = Table("score", "mean of tasks", "less the best", "p", f"less {VENDI}", "p", "CPU ms")
-    for judge in found.judge.values.tolist():
-        row = found.sel(judge=judge)
-        cells = [tables.interval(*row["mean"].values)]
-        for against in found.against.values:
-            p_value = row.p_value.sel(against=against).item()
-            cells += [tables.interval(*row.difference.sel(against=against).values)]
-            cells += [f"{p_value:.2g}" if p_value >= 0.001 else "< 0.001"]
-        grid.add_row(judge, *cells, tables.number(row.cost.item(), digits=2))
-    return grid

@@ -1,7 +1,7 @@
 """How different eight text-to-image models' pictures of one prompt are, by category of prompts."""
 
 import dataclasses
-import itertools
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +12,7 @@ import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import asked_once
 from experiments import lab
+from experiments.conditional_vendi.type_draws import gram_of
 from experiments.lab import figures, models, style, tables
 
 # Of DrawBench: categories whose prompts fix the attribute that they are named by, and the others.
@@ -23,11 +24,9 @@ _NAMES = {"outputs": "EfficientNet-Lite0", "second": "EfficientNet-Lite2"}
 class Attributes(lab.Study):
     """On which prompt categories do text-to-image models differ most?"""
 
-    name = "attributes"
     data = "t2i"
     needs = ("models", "types", "prompt")
     further = ("second",)
-    drawings = ("attributes",)
     control = (
         "Every prompt has one picture by each of the same models and counts once; scores of an "
         "equal number of prompts a category stand beside."
@@ -76,7 +75,12 @@ class Attributes(lab.Study):
         prompt by each model, of which there is one.
         """
         kinds, prompts, encoded = state
-        similar = similarities(encoded[encoder], scale.kernels["output_kernel"])
+        p, k, _ = encoded[encoder].shape
+        flat = jnp.asarray(encoded[encoder].reshape(p * k, -1))
+        kernel = scale.kernels["output_kernel"].suited_to(flat)
+        squares = gram_of(kernel, flat).reshape(p, k, p, k) ** 2
+        # Of pictures by different models, of every two prompts.
+        similar = (squares.sum((1, 3)) - np.einsum("piqi->pq", squares)) / (k * (k - 1))
         inside, generator = np.diag(similar), np.random.default_rng(context.shared_seed)
         names = np.unique(kinds).tolist()
         rows = [np.flatnonzero(kinds == name) for name in names]
@@ -85,10 +89,12 @@ class Attributes(lab.Study):
         half = stats.t.ppf(0.975, [len(part) - 1 for part in parts]) * errors
         across = [similar[np.ix_(of, of)][~np.eye(len(of), dtype=bool)].mean() for of in rows]
         equal = [generator.permutation(part)[: self.equal].mean() for part in parts]
-        two, apart = list(itertools.combinations(range(len(parts)), 2)), np.zeros([len(parts)] * 2)
-        tests = [stats.ttest_ind(parts[i], parts[j], equal_var=False) for i, j in two]
-        for (i, j), p in zip(two, cv.inference.holm(np.array(tests)[:, 1].tolist()), strict=True):
-            apart[i, j] = (p <= models.LEVEL) * np.sign(logs[i] - logs[j])
+        one, other = np.triu_indices(len(parts), 1)
+        two = [(parts[i], parts[j]) for i, j in zip(one, other, strict=True)]
+        tests: Any = [stats.ttest_ind(*of, equal_var=False) for of in two]
+        adjusted = cv.inference.holm([test.pvalue for test in tests])
+        apart = np.zeros([len(parts)] * 2)
+        apart[one, other] = (np.array(adjusted) <= models.LEVEL) * np.sign(logs[one] - logs[other])
         (named, e), (unnamed, f) = (log_number(inside[np.isin(kinds, o)]) for o in (NAMED, UNNAMED))
         ratio, error = named - unnamed, stats.norm.ppf(0.975) * np.hypot(e, f)
         alone = [Pairs(x, prompts, **scale.kernels) for x in np.swapaxes(encoded[encoder], 0, 1)]
@@ -141,21 +147,6 @@ class Attributes(lab.Study):
         words = f"{run.study.description.partition(';')[0]}. Bars: 95%, over prompts. Compared: "
         words += f"{', '.join(NAMED)} with {', '.join(UNNAMED)}. Seed {run.seed}."
         return {cls.name: style.caption(drawn, words)}
-
-
-def similarities(outputs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:
-    """Mean squared kernels of outputs by different models, of every two prompts, `[p, p]`.
-
-    Args:
-      outputs: `[p, models, d]`.
-      kernel: of the outputs.
-    """
-    p, k, _ = outputs.shape
-    flat = jnp.asarray(outputs.reshape(p * k, -1))
-    kernel = kernel.suited_to(flat)
-    points = kernel.prepare(flat)
-    squares = np.asarray(kernel.cross(points, points), np.float64).reshape(p, k, p, k) ** 2
-    return (squares.sum((1, 3)) - np.einsum("piqi->pq", squares)) / (k * (k - 1))
 
 
 def log_number(similar: np.ndarray) -> tuple[float, float]:

@@ -3,8 +3,11 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from rich.table import Table
@@ -12,8 +15,14 @@ from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
+from condvendi_jax.data.rows import NAMES
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference import errors, profiles, saturation
+from condvendi_jax.inference.evaluations import Keys
+from condvendi_jax.results.profile import Over
+from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.reasons import FEW_ROWS, Reason
 from experiments import lab
-from experiments.conditional_vendi.vendi_profile import vendi_profile
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style
 from experiments.lab.agreement import ranks
@@ -21,23 +30,17 @@ from experiments.lab.agreement import ranks
 ORDERS = {"Vendi": 1.0, "RKE": 2.0}
 SCORES = ("Conditional", "Information")
 SWEEPS = ("prompts", "outputs", "both")
-# Fewer prompts give no errors.
-LEAST_PROMPTS = 10
+_ENTROPY = cv.Entropy(order=1)
+LEAST_PROMPTS = 10  # Fewer prompts give no errors.
 
 
 class Bandwidth(lab.Study):
     """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
 
-    name = "bandwidth"
     version = 3
     needs = ("models",)
     control = "All models answer the same prompts equally often, at every bandwidth."
     runs = ((), ("--data=t2i",), ("--data=t2i_second",))
-    drawings = tuple(
-        f"bandwidth_{sweep}{part}"
-        for sweep in (*SWEEPS, "t2i_prompts", "t2i_second_prompts")
-        for part in ("", "_information")
-    )
 
     bandwidths: lab.Scales = lab.Scales()
     reach: tuple[float, ...] = lab.flag(
@@ -88,14 +91,13 @@ class Bandwidth(lab.Study):
         whole = dataclasses.replace(self.bandwidths, scales=(1.0,)).axis[0]
         data = dict(zip(self.models, outputs, strict=True)), state.prompts[: self.n]
         options = {"over": sweep, "multiples": self.multiples, "seed": context.shared_seed}
-        options["progress"] = context.say
+        options |= {"progress": context.say, **whole.kernels}
         if order == "RKE":
-            found = cv.profile(*data, **whole.kernels, **options, unbiased=False)
+            found = cv.profile(*data, **options, unbiased=False)
         else:
-            found = vendi_profile(*data, whole.kernels, **options)
-        pairs = [(pair.first, pair.second) for pair in found.pairs if pair.score == "conditional"]
+            found = vendi_profile(*data, **options)
         names = [score.lower() for score in SCORES]
-        compared = [[found.pair(*pair, name) for pair in pairs] for name in names]
+        compared = [[pair for pair in found.pairs if pair.score == name] for name in names]
         along = ("score", "model", "multiple")
         results = {
             "value": (along, [getattr(found.values, name) for name in names]),
@@ -105,7 +107,10 @@ class Bandwidth(lab.Study):
             "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
         }
         axes = {"score": list(SCORES), "model": list(self.models), "end": ["low", "high"]}
-        axes |= {"multiple": list(self.multiples), "pair": [f"{a}, {b}" for a, b in pairs]}
+        axes |= {
+            "multiple": list(self.multiples),
+            "pair": [f"{p.first}, {p.second}" for p in compared[0]],
+        }
         return xr.Dataset(results, axes)
 
     def tables(self, run):
@@ -113,13 +118,13 @@ class Bandwidth(lab.Study):
 
     @classmethod
     def figures(cls, runs):
-        parts, drawn = dict(zip(SCORES, ("", "_information"), strict=True)), {}
-        for run, sweep, score in itertools.product(runs, SWEEPS, SCORES):
-            if run.data and sweep != SWEEPS[0]:
-                continue  # The papers sweep the prompts' bandwidth.
-            drawn[f"{run.folder.name}_{sweep}{parts[score]}".replace("-", "_")] = _sweep(
-                run, sweep, score
-            )
+        # The papers sweep the prompts' bandwidth.
+        swept = [(run, sweep) for run in runs for sweep in (SWEEPS[:1] if run.data else SWEEPS)]
+        drawn = {}
+        for (run, sweep), score in itertools.product(swept, SCORES):
+            part = "_information" if score == "Information" else ""
+            name = f"{run.folder.name}_{sweep}{part}".replace("-", "_")
+            drawn[name] = _sweep(run, sweep, score)
         return drawn
 
     @classmethod
@@ -160,10 +165,9 @@ def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> P
     Models that answer less than the share `least` of prompts are left out. Of each model at most
     `rows` are taken, of random prompts.
     """
-    models, model = np.unique(pairs.labels["models"], return_inverse=True)
+    model = np.unique(pairs.labels["models"], return_inverse=True)[1]
     kinds, prompt = checks.distinct_rows(pairs.prompts)
-    counts = np.zeros((len(models), kinds), int)
-    np.add.at(counts, (model, prompt), 1)
+    counts = pd.crosstab(model, prompt).to_numpy()
     kept = np.flatnonzero(np.mean(counts > 0, axis=1) >= least)
     if len(kept) < 2:
         raise ValueError(f"--least={least:g} leaves {len(kept)} models, expected two or more.")
@@ -202,8 +206,8 @@ def _sweep(run, sweep, score):
     for above, below, order in zip(panels, panels[2:], ORDERS, strict=False):
         _curves(above, found.sel(order=order), f"{score}-{order}")
         reverse += _separated(below, found.sign.sel(order=order))
-    for panel in panels[1::2]:
-        panel.set_ylabel("")
+    panels[0].set_ylabel("effective modes")
+    panels[2].set_ylabel(f"pairs told apart, of {found.pair.size}")
     swept = "both bandwidths" if sweep == "both" else f"bandwidth of the {sweep}"
     for panel in panels:
         panel.set_xscale("log", base=2)
@@ -231,7 +235,6 @@ def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
     for multiple in x[found.saturated.all("model").values]:
         panel.axvspan(multiple / step, multiple * step, color="0.9", linewidth=0, zorder=0)
     panel.set_title(name)
-    panel.set_ylabel("effective modes")
     style.log_axis(panel)
 
 
@@ -239,12 +242,54 @@ def _separated(panel: Axes, signs: xr.DataArray) -> int:
     """Draws how many pairs a test separates at each multiple; returns how many in two orders."""
     nearest = signs.isel(multiple=np.argsort(abs(np.log(signs.multiple.values)), kind="stable"))
     usual = nearest.isel(multiple=(nearest != 0).argmax("multiple")).drop_vars("multiple")
-    one, two, none = pairs_by_order(signs)
     looks = {1: ("in one order", style.BLACK), -1: ("in the reversed order", style.VERMILION)}
     for (sign, (label, colour)), dash in zip(looks.items(), style.DASHES, strict=False):
         told = (signs * usual == sign).sum("pair")
         panel.plot(signs.multiple, told, label=label, color=colour, linestyle=dash)
-    panel.set_ylim(-0.5, 1.35 * (one + two + none))
+    panel.set_ylim(-0.5, 1.35 * signs.pair.size)
     panel.legend(loc="upper center")
-    panel.set_ylabel(f"pairs told apart, of {one + two + none}")
-    return two
+    return pairs_by_order(signs)[1]
+
+
+def vendi_profile(
+    models: Mapping[str, np.ndarray],
+    prompts: np.ndarray,
+    *,
+    over: Over,
+    multiples: Any,
+    seed: int,
+    progress: Any,
+    **kernels: Any,
+) -> cv.inference.Profile:
+    """As `cv.profile`, of order 1, from all eigenvalues."""
+    pairs = cv.Pairs.of_models(models, prompts, **kernels)
+    units, curves = errors.Units.of(pairs, None, Keys(seed).groups), {}
+    for name, rows in pairs.items():
+        progress(f"all bandwidths of {name}")
+        curves[name] = _curve(rows, over, multiples, units.of_models[name])
+    options: dict[str, Any] = {"over": over, "ladder": np.array(multiples), "seed": seed}
+    return profiles.of_curves(pairs, curves, units, entropy=_ENTROPY, level=0.05, **options)
+
+
+def _curve(
+    pairs: cv.Pairs, over: Over, multiples: Any, units: cv.inference.Groups
+) -> profiles.Curve:
+    """The scores of one model at every bandwidth, with the errors of groups of rows."""
+    terms, of_scores, leaving = [], [], units.leaving(pairs)
+    for multiple in multiples:
+        times = [multiple if over in (name, "both") else 1 for name in NAMES]
+        kernels: Any = pairs.kernels
+        scaled = (k.with_bandwidth(k.bandwidth * of) for k, of in zip(kernels, times, strict=True))
+        moved = pairs.under(tuple(scaled))
+        influences = errors.row_influences(moved, _ENTROPY, cv.Exact(), leaving)
+        whole = influences.decomposition
+        changes = errors.influences_of_units(influences, moved, units)
+        few = FEW_ROWS if errors.too_many_modes(moved, influences, units) else None
+        known = units.units, units.independent(pairs) - 1, few
+        scores = zip(map(float, whole.scores), changes, strict=True)
+        similarities = (Error(1 / score, -of / score**2, *known) for score, of in scores)
+        terms.append(np.array(whole.entropies, np.float64))
+        of_scores.append(PerScore(*(of.inverted().in_logarithms() for of in similarities)))
+    limits = saturation.of_entropies(np.transpose(terms), saturation.largest_score(pairs, _ENTROPY))
+    few = errors.too_few(pairs, units, _ENTROPY)
+    return profiles.Curve(of_scores, limits, Reason(few) if few else None)

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -10,7 +9,6 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax import inference
 from condvendi_jax.base import checks
 from condvendi_jax.data.pairs import Pairs
 from experiments import lab
@@ -20,14 +18,6 @@ from experiments.lab.models import rows_by_cell
 
 OTHER, ALL = "other", "all"
 NUMBERS = (1, 2, 3, 4, 5, 10, 20, 50)  # Captions k of a photograph.
-
-
-class Answers(NamedTuple):
-    """Who says what of some photographs."""
-
-    captions: dict[str, np.ndarray]  # By captioner, rows of the pairs `[photographs, k]`.
-    photographs: np.ndarray  # A row of each photograph.
-    groups: np.ndarray  # Of the jackknife, of each photograph.
 
 
 def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
@@ -50,19 +40,10 @@ def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
     return [str(m) for m in models], rows.swapaxes(0, 1)
 
 
-def kinds_of(pairs: PairedEmbeddings, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The photographs of each kind but `OTHER`, by their numbers; `rows` has one of each."""
-    kinds = pairs.labels.get("pictures", np.full(len(pairs), ALL))[rows].astype(str)
-    names = [kind for kind in np.unique(kinds).tolist() if kind != OTHER]
-    if not names:
-        raise ValueError(f"--pictures: expected kinds of pictures, received '{OTHER}' for all.")
-    return {kind: np.flatnonzero(kinds == kind) for kind in names}
-
-
 def answers(
     pairs: PairedEmbeddings, said: dict[str, np.ndarray], groups: int, rng: np.random.Generator
-) -> Answers:
-    """What each captioner says of some photographs; `said` has rows `[photographs, K]`.
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """What each captioner says of some photographs, and their groups; from rows `[photographs, K]`.
 
     One captioner stands for several: its first k captions of each photograph for `NUMBERS` up to K
     (to repeat all pairs changes no score); `swapped`, all K captions of another photograph;
@@ -85,7 +66,7 @@ def answers(
         said["one for all"] = np.full((count, 1), nearest)
     else:
         said = {**said, f"{next(iter(said))}, shuffled": shuffled}
-    return Answers(said, own[:, 0], group)
+    return said, group
 
 
 SCORES = ("vendi", "conditional", "information")
@@ -104,7 +85,6 @@ PRINTED = {
 class Captioning(lab.Study):
     """Do the scores count the different captions that a captioner gives for a photograph?"""
 
-    name = "captioning"
     version = 2
     data = "captioning"
     needs = ("prompt",)
@@ -115,7 +95,6 @@ class Captioning(lab.Study):
         ("--data=fifty_captions", "--photographs=60", "--orders=2", "--scales=0.5,1"),
         ("--data=ten_captions", "--photographs=60", "--orders=2", "--scales=0.5,1"),
     )
-    drawings = ("captioning", "captioning_captioners")
     control = "All captioners have the same photographs; swapped and shuffled captions fit none."
     grows = ("kind", "captioner")
 
@@ -129,9 +108,14 @@ class Captioning(lab.Study):
     def prepare(self, load, seed):
         pairs = load()
         models, rows = by_photograph(pairs)
-        kinds = kinds_of(pairs, rows[0, :, 0])
-        rng = np.random.default_rng(seed)
-        drawn = {k: np.sort(rng.permutation(rows)[: self.photographs]) for k, rows in kinds.items()}
+        kinds = pairs.labels.get("pictures", np.full(len(pairs), ALL))[rows[0, :, 0]].astype(str)
+        names = [kind for kind in np.unique(kinds).tolist() if kind != OTHER]
+        if not names:
+            raise ValueError(f"--pictures: expected kinds of pictures, received '{OTHER}' for all.")
+        rng, drawn = np.random.default_rng(seed), {}
+        for kind in names:
+            numbers = rng.permutation(np.flatnonzero(kinds == kind))
+            drawn[kind] = np.sort(numbers[: self.photographs])
         if len(drawn) > 1:
             drawn[ALL] = np.concatenate(list(drawn.values()))
         said = {}
@@ -149,7 +133,7 @@ class Captioning(lab.Study):
             bandwidths=self.bandwidths.resolve(pairs, seed),
             orders=tuple(map(checks.check_order, self.orders)),
             counts={kind: len(numbers) for kind, numbers in drawn.items()},
-            captioners=tuple(next(iter(said.values())).captions),
+            captioners=tuple(next(iter(said.values()))[0]),
         )
 
     def axes(self):
@@ -157,17 +141,18 @@ class Captioning(lab.Study):
 
     def compute(self, state, context, *, scale, kind):
         """Scores, each group's influence on them, and `unbiased` ones of order 2 with intervals."""
-        pairs, said = state[0], state[1][kind]
+        pairs, (said, groups) = state[0], state[1][kind]
+        photographs = next(iter(said.values()))[:, 0]  # A row of each.
         values, influences, unbiased = [], [], []
-        for captioner, captions in said.captions.items():
+        for captioner, captions in said.items():
             context.say(captioner)
             of_each = captions.shape[1]
-            prompts = np.repeat(pairs.prompts[said.photographs], of_each, axis=0)
+            prompts = np.repeat(pairs.prompts[photographs], of_each, axis=0)
             points = Pairs(pairs.outputs[captions.ravel()], prompts, **scale.kernels)
-            groups = inference.Groups(np.repeat(said.groups, of_each), "photographs")
-            method = cv.Auto(context.key, rtol=0.005)
-            delete = functools.partial(inference.delete_groups, groups=groups, method=method)
-            found = [delete(points, cv.Entropy(order=order)) for order in self.orders]
+            of_rows = cv.inference.Groups(np.repeat(groups, of_each), "photographs")
+            options = {"groups": of_rows, "method": cv.Auto(context.key, rtol=0.005)}
+            delete = functools.partial(cv.inference.delete_groups, points, **options)
+            found = [delete(cv.Entropy(order=order)) for order in self.orders]
             values.append([np.array(f.decomposition.scores) for f in found])
             influences.append([np.array(f.influences)[:, 0] for f in found])
             options = {"errors": len(np.unique(prompts, axis=0)) > 2, **scale.kernels}
@@ -191,19 +176,17 @@ class Captioning(lab.Study):
         found = every[cls.name]
         said, whole = found.captioner.values, found.sel(kind=ALL)
         side = every["captioners"].sel(scale=1).isel(kind=0)
-        printed = [["", *(f"{name}, printed" for name in CAPTIONERS), *side.captioner.values]]
-        named = by_name(side)
-        for name, of_paper in PRINTED.items():
-            ours = named.sel(row=name)
-            both = zip(ours.value.values.tolist(), ours.error.values.tolist(), strict=True)
-            printed.append([name, *of_paper, *(tables.number(*of, digits=3) for of in both)])
         table = functools.partial(tables.table, columns="captioner")
+        ours = table(by_name(side).sel(row=[*PRINTED]), rows=("row",), error="error", digits=3)
+        rows = zip(*(column.cells for column in ours.columns), strict=True)
+        printed = [["", *(f"{name}, printed" for name in CAPTIONERS), *side.captioner.values]]
+        printed += [[name, *PRINTED[str(name)], *of] for name, *of in rows]
         sampled = tables.intervals(whole.unbiased.sel(score=list(SCORES[1:])))
         known = {"all": found, "whole": whole, "said": said, "printed": printed, "table": table}
         lead = [ahead(side, CAPTIONED, name) for name in ("BLIP beam", "BLIP-2")]
         known |= {"lead": xr.concat(lead, "other"), "ten": every["ten_captions"].isel(kind=0)}
-        known |= {"fifty": every["fifty_captions"].isel(kind=0)}
-        return {**known, "sampled": sampled, "rule": runs[0].study.bandwidths.axis[1]}
+        known |= {"fifty": every["fifty_captions"].isel(kind=0), "sampled": sampled}
+        return known | {"rule": runs[0].study.bandwidths.axis[1]}
 
     @classmethod
     def figures(cls, runs):
@@ -227,14 +210,13 @@ def _numbers(runs: Sequence[lab.Run]) -> Figure:
         found = found.assign_coords(captioner=[int(name[4:]) for name in names])
         plain, t = found.sel(order=2, drop=True), stats.t.ppf(0.975, run.study.groups - 1)
         who = run.study.description.partition(":")[0]
-        ends = xr.concat([plain.value - t * plain.error, plain.value + t * plain.error], "end")
-        parts[who] = xr.Dataset({"value": plain.value, "ends": ends})
-        sampled = found.unbiased.where(found.captioner > 1)  # One caption has no pair.
-        unbiased = sampled.isel(end=slice(1, None)), sampled.isel(end=0)
-        parts[f"{who}, unbiased"] = xr.Dataset(dict(zip(("ends", "value"), unbiased, strict=True)))
-    every = [part.drop_vars("end", errors="ignore") for part in parts.values()]
-    found = xr.concat(every, "of", join="outer").assign_coords(of=[*parts])
-    found["ends"] = found.ends.clip(*_DRAWN)
+        ends = [plain.value, plain.value - t * plain.error, plain.value + t * plain.error]
+        parts[who] = xr.concat(ends, "end")
+        # One caption has no pair.
+        parts[f"{who}, unbiased"] = found.unbiased.where(found.captioner > 1)
+    every = xr.concat([*parts.values()], xr.IndexVariable("of", [*parts]), join="outer")
+    ends = every.isel(end=slice(1, None)).clip(*_DRAWN)
+    found = xr.Dataset({"value": every.isel(end=0), "ends": ends})
 
     def bound(panel, part):
         if part.score.item() == SCORES[1]:

@@ -1,8 +1,8 @@
 """How many samples the scores need: CV figures 2, 3 and 19 on real embeddings."""
 
 import dataclasses
-import functools
 import itertools
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,11 +13,9 @@ import condvendi_jax as cv
 from condvendi_jax import spectra
 from condvendi_jax.base import checks, memory
 from condvendi_jax.data import bandwidth
+from condvendi_jax.entropies import Decomposition, log_scores
 from experiments import lab
-from experiments.conditional_vendi import settling
-from experiments.conditional_vendi.settling import over_orders
-from experiments.lab import figures, scales, style, tables
-from experiments.lab.curves import convergence_curve
+from experiments.lab import curves, figures, scales, style, tables
 
 _LARGEST = 20_000  # Spectra go up to all pairs, or where there are more, to so many of them.
 _RTOL = 0.01  # In the figure, about the width of a line.
@@ -28,6 +26,9 @@ _EARLY = (50, 100)  # They begin there.
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
 _WHOLE = {"RKE": "plug-in", "Vendi": "all eigenvalues"}
 _CLOSE = 3  # Times n: nearer circles have their numbers at the outer sides.
+NEAR = 0.02  # Of its last value: how near a curve that has settled stays.
+SCORES = ("vendi", "conditional", "information")
+TERMS = ("outputs", "prompts", "joint")
 # The committed results have more than the default run, which is to take two minutes.
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
 _FINE = ("--repeated_up_to=12000", "--rtol=0.005")
@@ -40,7 +41,6 @@ _CAPTIONS += ("--repeated_up_to=4000",)
 class Convergence(lab.Study):
     """How many samples do the scores need?"""
 
-    name = "convergence"
     version = 3
     tolerance = 5e-3  # Spectra are estimated to half a percent.
     runs = (
@@ -51,7 +51,6 @@ class Convergence(lab.Study):
         (*_CAPTIONS, "--kernel=gaussian"),
         (*_CAPTIONS, "--kernel=cosine"),
     )
-    drawings = ("convergence", "convergence_caption_pairs")
     control = "Every n is a random part of one set, and the unbiased scores do not depend on n."
     grows = ("n",)
 
@@ -122,24 +121,25 @@ class Convergence(lab.Study):
         """
         order_key, probe_key = jax.random.split(context.key)
         order = np.asarray(jax.random.permutation(order_key, len(state)))
-        curve = functools.partial(
-            convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
-        )
+        pairs = cv.Pairs(state.outputs[order], state.prompts[order], **rule.kernels)
         kept = {f"Vendi, t = {int(t):,}": cv.Entropy(truncation=int(t)) for t in self.truncation}
         spectral = {"Vendi": cv.von_neumann, **kept}
         parts: list[xr.Dataset] = []
         for size in self.spectra_of(repeat):
             context.say(f"spectra of {size:,} pairs")
             method = spectra.named(method_of(self.method, size), key=probe_key, rtol=self.rtol)
-            results = curve([size], entropies=[*spectral.values()], method=method)
-            part = settling.entropies(results, [*spectral], [size])
-            intervals = [np.array(result.intervals) for result in results]
+            fitted = [entropy.fitted(size) for entropy in spectral.values()]
+            computed = spectra.compute(pairs.rows(slice(size)), fitted, method)
+            results = [Decomposition.of(*of, n=size) for of in zip(computed, fitted, strict=True)]
+            values = np.array([of.entropies for of in results])[..., None]
+            part = _entropies(values, [*spectral], [size])
+            intervals = [np.array(of.intervals)[..., None] for of in results]
             part["interval"] = ("curve", "score", "end", "n"), intervals
             parts.append(part.assign(method=("n", [method.name])))
         context.say("order 2")
         sizes = self.order_two_sizes(repeat)
-        (plug_in,), of_two = curve(sizes, entropies=[cv.Entropy(2)]), ["RKE", "RKE, unbiased"]
-        last = settling.entropies([plug_in, plug_in.unbiased], of_two, sizes)
+        of_two = ["RKE", "RKE, unbiased"]
+        last = _entropies(curves.order_two_curves(pairs, sizes), of_two, sizes)
         found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
         found = found.assign(to_one_prompt=_to_one_prompt(state, rule.kernels["output_kernel"]))
         return found.sel(curve=[*spectral, *of_two])
@@ -152,22 +152,20 @@ class Convergence(lab.Study):
 
     def costs(self, *, rule, repeat):
         """About the seconds of each step that `compute` says, on two cores."""
-        costs = [1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
-        for n in reversed(self.spectra_of(repeat)):
-            exact = method_of(self.method, n) == "exact"
-            costs.insert(0, 1.5 + (1.5e-10 * n**3 if exact else 5e-7 * n**2))
-        return costs
+        exact = {n: method_of(self.method, n) == "exact" for n in self.spectra_of(repeat)}
+        of_spectra = [1.5 + (1.5e-10 * n**3 if of else 5e-7 * n**2) for n, of in exact.items()]
+        return [*of_spectra, 1e-7 * self.order_two_sizes(repeat)[-1] ** 2]
 
     def tables(self, run):
         """Where each curve ends, whether samples settle, and their deviation."""
         found = over_orders(run.found)
-        near = f"within {settling.NEAR:.0%}"
-        grid = Table("bandwidths", "score", "last n", "there", near, "deviation at n = 1,000")
+        heads = "bandwidths", "score", "last n", "there", f"within {NEAR:.0%}"
+        grid = Table(*heads, "deviation at n = 1,000")
         axes = found.rule.values, _PREFIXES, found.curve.values
         for rule, score, curve in itertools.product(*axes):
             line = found.sel(rule=rule, score=score, curve=curve)
             last = line.dropna("n", subset=["value"]).isel(n=-1)
-            ends = f"{last.n.item():,}", f"{last.value.item():.4g}", settling.verdict(line)[0]
+            ends = f"{last.n.item():,}", f"{last.value.item():.4g}", verdict(line)[0]
             spread = (last.error / last.value * (last.n / 1000) ** 0.5).item()
             spread = "-" if np.isnan(spread) else f"{spread:.2%}"
             grid.add_row(rule, _PREFIXES[score] + curve, *ends, spread)
@@ -203,14 +201,14 @@ class Convergence(lab.Study):
             return tables.table(found, rows=rows, columns="n", error=error, digits=3)
 
         checked = [(runs_of[kernel], runs_of[f"{kernel}-exact"]) for kernel in kernels]
-        estimated, exact = zip(*checked, strict=True)
+        errors = [deviation(*of, score) for of, score in itertools.product(checked, _PREFIXES)]
         return {
             "shown": shown,
             "at": lambda *of, n=None: line(*of).value.sel(n=n or line(*of).n[-1]),
-            "start": lambda *of: settling.verdict(line(*of))[1],
-            "near": lambda *of: settling.samples_settle(line(*of)),
-            "held": np.sum([settling.held(*of) for of in checked], axis=0),
-            "off": max(settling.deviation(estimated, exact, score) or 0 for score in _PREFIXES),
+            "start": lambda *of: verdict(line(*of))[1],
+            "near": lambda *of: samples_settle(line(*of)),
+            "held": np.sum([held(*of) for of in checked], axis=0),
+            "off": max(error or 0 for error in errors),
         }
 
     def variant(self):
@@ -258,26 +256,115 @@ def method_of(method: str, n: int) -> str:
     return "stored" if memory.fits(n, checks.compute_dtype()) else "matrix-free"
 
 
+def _entropies(values: Any, names: list[str], sizes: list[int]) -> xr.Dataset:
+    """H(X), H(T) and H(X, T) by curve and size, `entropy` in nats; with the names of the scores."""
+    labels = {"curve": names, "term": list(TERMS), "n": sizes}
+    along = {"entropy": (tuple(labels), np.array(values))}
+    return xr.Dataset(along, labels | {"score": list(SCORES)})
+
+
+def scores_of(found: xr.Dataset) -> xr.DataArray:
+    """The scores out of the three entropies, in effective numbers of modes."""
+    logs = log_scores(*(found.entropy.astype(float).sel(term=t, drop=True) for t in TERMS))
+    scores = xr.concat([np.exp(getattr(logs, score)) for score in SCORES], "score")
+    return scores.assign_coords(score=list(SCORES))
+
+
+def over_orders(found: xr.Dataset) -> xr.Dataset:
+    """The mean of each score over the `orders` that have a size, and the `error` of one sample.
+
+    Few orders say little of one size, so the deviation is one constant for all sizes, over √n.
+    """
+    scores = scores_of(found)
+    mean, orders, n = scores.mean("repeat"), scores.count("repeat"), scores.n
+    axes = [["repeat", "n"], ["n"]]
+    constant = xr.apply_ufunc(_pooled, scores / mean - 1, n, input_core_dims=axes, vectorize=True)
+    return xr.Dataset({"value": mean, "error": mean * (constant / n) ** 0.5, "orders": orders})
+
+
+def _pooled(away: np.ndarray, n: np.ndarray) -> float:
+    """n times the variance of a sample, from distances `[orders, n]` to the mean over the orders.
+
+    Samples of an order overlap, but each d further of N pairs are new: what they add to n times the
+    distance has the variance (d - d²/N) times the constant.
+    """
+    if len(away) < 2 or not (there := np.isfinite(away).all(axis=0)).any():
+        return np.nan
+    further, added = (np.diff(of[..., there], prepend=0) for of in (n, n * away))
+    return np.mean(np.sum(added**2, axis=0) / (len(away) - 1) / (further - further**2 / n[-1]))
+
+
+def samples_settle(curve: xr.Dataset, near: float = NEAR) -> int | None:
+    """The least size from which single samples stay near the last value; None where none do.
+
+    Two deviations of a sample are added to the distance of the mean of `orders` samples, as far as
+    that is beyond the mean's own error.
+    """
+    curve = curve.dropna("n", subset=["value"])
+    last, error = curve.value[-1], curve.error.fillna(np.inf)
+    away = np.maximum((curve.value - last) ** 2 - error**2 / curve.orders, 0) ** 0.5
+    near_end = (away + 2 * error <= near * last).values
+    first = near_end.size - np.argmin(near_end[::-1]) if not near_end.all() else 0
+    return int(curve.n.values[first]) if first < curve.n.size - 1 else None
+
+
+def verdict(curve: xr.Dataset, near: float = NEAR) -> tuple[str, int | None]:
+    """Whether single samples settle, in words, and from which size on; None where they do not.
+
+    They do if they stay near the last value from a size on that the data have at least twice.
+    """
+    start = samples_settle(curve, near)
+    if curve.error.isnull().all():
+        return "has one order", None
+    if start is None:
+        return "does not settle", None
+    if 2 * start > curve.value.dropna("n").n.max():
+        return f"may settle at n = {start:,}", None
+    return f"settles at n = {start:,}", start
+
+
+def held(run: lab.Run, known: lab.Run) -> tuple[int, int]:
+    """How many intervals of estimated scores hold those of all eigenvalues, and how many are."""
+    low, high = (run.found.interval.isel(end=end) for end in range(2))
+    values = scores_of(known.found).where(run.found.method == "stored").where(low.notnull())
+    return int(((low <= values) & (values <= high)).sum()), int(values.count())
+
+
+def deviation(run: lab.Run, known: lab.Run, score: str) -> float | None:
+    """The largest relative error of estimated scores; None without eigenvalues of the same."""
+    one, other = ((of.identity["arrays"], of.seed) for of in (run, known))
+    # To three digits: others come from rounding.
+    widths = [set(of.study.bandwidths.widths.split(", ")) for of in (run, known)]
+    rules = [words.split()[0] for words in widths[0] & widths[1]]
+    if one != other or not rules:
+        return None
+    ratio = scores_of(run.found) / scores_of(known.found)  # At the sizes of both.
+    return abs(ratio.sel(score=score, rule=rules) - 1).max().item()
+
+
 def _figure(runs):
     """A row a kernel, by its first rule: the curves of order 2, beside them those of order 1."""
-    kernels = [run.study.bandwidths for run in runs]
-    firsts = [dataclasses.replace(of, axis=of.axis[:1]) for of in kernels]
+
+    def first_rule(run):
+        of = dataclasses.replace(run.study.bandwidths, axis=run.study.bandwidths.axis[:1])
+        return dataclasses.replace(run, study=dataclasses.replace(run.study, bandwidths=of))
+
+    runs = list(map(first_rule, runs))
     parts = [over_orders(run.found) for run in runs]
-    curves = list(dict.fromkeys(name for part in parts for name in part.curve.values.tolist()))
-    found = xr.concat(parts, "rule", join="outer").sel(score="conditional", curve=curves, drop=True)
+    found: Any = xr.concat(parts, "rule", join="outer").sel(score="conditional", drop=True)
     to_one = xr.concat([run.found.to_one_prompt.isel(repeat=0) for run in runs], "rule")
-    rules, study = [of.axis[0].coordinate for of in firsts], runs[0].study
-    places = list(itertools.product(rules, ("RKE", "Vendi")))
+    rules, study = [run.study.bandwidths.axis[0].coordinate for run in runs], runs[0].study
+    places = list(itertools.product(rules, _WHOLE))
     figure, panels = style.panels(
         len(places), columns=2, size=(3.45, 2.3), sharex=True, sharey="row"
     )
     for panel, (rule, order) in zip(panels, places, strict=True):
         settled: dict[int, float] = {}
-        for number, name in enumerate(name for name in curves if name.startswith(order)):
+        names = [name for name in found.curve.values if name.startswith(order)]
+        for number, name in enumerate(names):
             curve = found.sel(rule=rule, curve=name).dropna("n", subset=["value"])
-            last, (_, start) = curve.value[-1].item(), settling.verdict(curve)
-            ends = last * (1 - settling.NEAR), last * (1 + settling.NEAR)
-            panel.axhspan(*ends, color="0.88", zorder=0)
+            last, (_, start) = curve.value[-1].item(), verdict(curve)
+            panel.axhspan(last * (1 - NEAR), last * (1 + NEAR), color="0.88", zorder=0)
             part = curve.sel(n=curve.n.isin((*study.shown, study.n)))
             look = style.look(number, style.score_colour("Conditional-" + name))
             look |= {"linestyle": style.DASHES[number], "elinewidth": 0.8}
@@ -291,8 +378,8 @@ def _figure(runs):
         sides = ("right", "left") if close else ("center",) * len(settled)
         for point, side in zip(sorted(settled.items()), sides, strict=True):
             style.above(panel, f"{point[0]:,}", point, 6, side)
-        if order == "RKE" and to_one.sel(rule=rule) > 0:
-            value = to_one.sel(rule=rule).item()
+        value = to_one.sel(rule=rule).item()
+        if order == "RKE" and value > 0:
             style.known(panel, value, f"outputs to one prompt: {value:.2f}", below=True)
         style.log_counts(panel, [*(n for n in (50, 250, 1000, 4000) if n < study.n / 2.9), study.n])
         rule_name = rule if rule in ("cosine", "given") else f"{rule} rule"
@@ -304,18 +391,11 @@ def _figure(runs):
     for panel in panels[-2:]:
         panel.set_xlabel("sample size n")
     style.label_lines(*panels)
-    said = []
-    for name, words in (
-        ("RKE, unbiased", "Unbiased Conditional-RKE"),
-        ("Vendi", "full Conditional-Vendi"),
-    ):
-        verdicts = [settling.verdict(found.sel(rule=rule, curve=name))[0] for rule in rules]
-        verdict = " and ".join(dict.fromkeys(verdicts)).replace("and settles at", "and")
-        said.append(f"{words} {verdict}")
+    said, names = [], {"RKE, unbiased": "Unbiased Conditional-RKE"}
+    for name, words in (names | {"Vendi": "full Conditional-Vendi"}).items():
+        verdicts = [verdict(found.sel(rule=rule, curve=name))[0] for rule in rules]
+        each = " and ".join(dict.fromkeys(verdicts)).replace("and settles at", "and")
+        said.append(f"{words} {each}")
     style.headline(figure, ", ".join(said))
     bars = "two deviations of a sample; grey: end ± 2%; circle: settled"
-    runs = [
-        dataclasses.replace(run, study=dataclasses.replace(run.study, bandwidths=first))
-        for run, first in zip(runs, firsts, strict=True)
-    ]
     return figures.caption(figure, runs, bars=bars)

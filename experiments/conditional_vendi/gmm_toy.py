@@ -14,10 +14,11 @@ import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
 from experiments import lab
-from experiments.generators.mixtures2d import draw_pairs, mixture
 from experiments.lab import Cell, figures, style, tables
 
 SCORES = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
@@ -28,14 +29,43 @@ PRINTED = {"prompts": ((2.21, 1.34), (2.97, 4.61)), "outputs": ((1.55, 2.46), (4
 _COLUMNS = 3  # Of the picture.
 
 
+def columns(extent: float, modes: int) -> np.ndarray:
+    """Places in two columns, neighbours `2 * extent` apart, `[modes, 2]`; a single one is at 0."""
+    if modes == 1:
+        return np.zeros((1, 2))
+    left = -(-modes // 2)
+    rows = [(x, np.arange(m) - (m - 1) / 2) for x, m in ((-1, left), (1, modes - left))]
+    return np.concatenate([[(x * extent, 2 * extent * y) for y in of] for x, of in rows])
+
+
+def match(outputs: np.ndarray, prompts: np.ndarray) -> np.ndarray:
+    """The output of each prompt, `[n]`, in the matching with the least sum of distances."""
+    distances = cdist(prompts.astype(np.float64), outputs.astype(np.float64))
+    return linear_sum_assignment(distances)[1]
+
+
+def draw_pairs(
+    modes: tuple[int, int], apart: float, spread: float, key: jax.Array, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Paired points of a mixture of outputs and one of prompts, `[2, n, 2]`, and their components.
+
+    As evenly of the components `[2, n]` as n allows. The same key gives the same noise.
+    """
+    kinds = np.array([np.arange(n) % count for count in modes])
+    noise = np.array([jax.random.normal(own, (n, 2)) for own in jax.random.split(key)])
+    centres = [columns(apart / 2, count)[of] for count, of in zip(modes, kinds, strict=True)]
+    points = (centres + spread * noise).astype(np.float32)
+    order = match(*points)
+    points[0], kinds[0] = points[0, order], kinds[0, order]
+    return points, kinds
+
+
 class GmmToy(lab.Study):
     """How do the scores change with more modes of prompts, or more modes of outputs?"""
 
-    name = "gmm_toy"
     control = "All mixtures have as many pairs, and components of one spread."
     version = 2
     data = None
-    drawings = ("gmm_toy", "gmm_toy_pairs")
 
     prompt_modes: tuple[int, ...] = lab.flag(
         (1, 2, 3, 4), "Components of the prompts, beside four of the outputs.", at_least=1
@@ -75,28 +105,19 @@ class GmmToy(lab.Study):
 
     def compute(self, state, context, *, prompts, outputs, spread):
         """Draws, pairs and scores two mixtures; the points of the first draw are kept."""
-        mixtures = (mixture(outputs, self.apart, spread), mixture(prompts, self.apart, spread))
         kernel, values = cv.Gaussian(self.bandwidth), []
         kernels: dict[str, Any] = {"output_kernel": kernel, "prompt_kernel": kernel}
-        drawn = [
-            draw_pairs(*mixtures, key, self.n)
-            for key in jax.random.split(context.key, self.repeats)
-        ]
-        for pairs in drawn:
-            vendi = cv.decompose(*pairs[:2], order=1.0, method=cv.Exact(), **kernels)
-            rke = cv.decompose(*pairs[:2], order=2.0, **kernels)
-            values.append([float(score) for of in (vendi, rke) for score in of.scores[1:]])
-        points = np.stack(drawn[0][:2], axis=1).astype(np.float16)
-        modes = np.stack(drawn[0][2:], axis=1).astype(np.int8)
+        keys = jax.random.split(context.key, self.repeats)
+        modes = outputs, prompts
+        drawn = [draw_pairs(modes, self.apart, spread, key, self.n) for key in keys]
+        for points, _ in drawn:
+            orders = [cv.decompose(*points, order=order, **kernels) for order in (1, 2)]
+            values.append([float(score) for of in orders for score in of.scores[1:]])
+        points, kinds = (np.moveaxis(of, 0, 1) for of in drawn[0])
         axes = ("pair", "role")
-        return xr.Dataset(
-            {
-                "value": (("repeat", "score"), values),
-                "point": ((*axes, "place"), points),
-                "mode": (axes, modes),
-            },
-            {"score": list(SCORES), "role": ["outputs", "prompts"]},
-        )
+        fields = {"value": (("repeat", "score"), values), "mode": (axes, kinds.astype(np.int8))}
+        fields["point"] = ((*axes, "place"), points.astype(np.float16))
+        return xr.Dataset(fields, {"score": list(SCORES), "role": ["outputs", "prompts"]})
 
     def tables(self, run):
         """The scores, with 95% intervals, and where they rise and fall."""
@@ -121,8 +142,8 @@ def _by_modes(run: lab.Run) -> xr.Dataset:
         found.sel(_FIXED | {name: list(modes)}, drop=True).rename({name: "modes"})
         for name, modes in run.study.varied.items()
     ]
-    of = xr.DataArray(list(_FIXED), dims="varied", name="varied")
-    return xr.concat(rows, of, join="outer").sortby("modes")
+    varied = xr.IndexVariable("varied", list(_FIXED))
+    return xr.concat(rows, varied, join="outer").sortby("modes")
 
 
 def moves(values: np.ndarray) -> str:
@@ -152,24 +173,20 @@ def _trends(run: lab.Run) -> list[list[str]]:
 
 def _lines(run: lab.Run) -> Figure:
     """Both scores of order 1 against the modes of either mixture, a line a spread."""
-    found = _by_modes(run).sel(score=list(SCORES[:2]))
+    study, found = run.study, _by_modes(run).sel(score=list(SCORES[:2]))
     drawn = figures.facets(
         found, x="modes", hue="spread", row="score", column="varied", error="error",
         x_label="number of modes", size=(3.45, 2.2), sharey="row",
-        names={of: f"spread {of:g}" for of in run.study.spreads},
+        names={of: f"spread {of:g}" for of in study.spreads},
         y_label=lambda score: score, title=lambda _, varied: f"more modes of {varied}",
     )  # fmt: skip
-    for panel, (score, varied) in zip(
-        drawn.axes, itertools.product(range(2), PRINTED), strict=False
-    ):
-        modes = run.study.varied[varied]
+    places: Any = itertools.product(range(2), study.varied.items())
+    for panel, (score, (varied, modes)) in zip(drawn.axes, places, strict=False):
         panel.plot([modes[0], modes[-1]], PRINTED[varied][score], "k*", label="_", zorder=3)
-    come_out = sum(
-        bool(((of[:, -1] - of[:, 0]) * (ends[1] - ends[0]) > 0).all())
-        for _, _, ends, of in _moving(run)
-    )
+    changes = ((of[:, -1] - of[:, 0]) * (ends[1] - ends[0]) for _, _, ends, of in _moving(run))
+    come_out = sum(bool((of > 0).all()) for of in changes)
     style.headline(drawn, f"{come_out} of 4 printed trends come out at every spread")
-    n = f"n = {run.study.n:,} pairs, {run.study.repeats} draws, bandwidth {run.study.bandwidth:g}"
+    n = f"n = {study.n:,} pairs, {study.repeats} draws, bandwidth {study.bandwidth:g}"
     return figures.caption(drawn, run, n=f"{n}; stars: printed, of another geometry", bars="95%")
 
 
@@ -179,15 +196,14 @@ def _picture(run: lab.Run) -> Figure:
     spread = study.spreads[len(study.spreads) // 2]
     figure = Figure(figsize=(5.0, 6.2), layout="constrained")
     parts: Any = figure.subfigures(2)
-    for part, (varied, modes) in zip(parts, study.varied.items(), strict=True):
+    for part, (varied, counts) in zip(parts, study.varied.items(), strict=True):
         part.suptitle(f"more modes of {varied}", fontsize=9)
-        shown = [modes[i] for i in np.linspace(0, len(modes) - 1, _COLUMNS).astype(int)]
+        shown = [counts[i] for i in np.linspace(0, len(counts) - 1, _COLUMNS).astype(int)]
         for column, count in zip(part.subplots(2, len(shown), squeeze=False).T, shown, strict=True):
             place = _FIXED | {varied: count}
             draw = run.found.sel(place | {"spread": spread})
-            colours = np.take(
-                style.CYCLE, draw["mode"].sel(role="prompts").astype(int), mode="wrap"
-            )
+            modes = draw["mode"].sel(role="prompts").astype(int)
+            colours = np.take(style.CYCLE, modes, mode="wrap")
             for role, axes in zip(("prompts", "outputs"), column, strict=True):
                 axes.scatter(*draw.point.sel(role=role).T, s=2, c=colours, linewidths=0)
                 axes.set(aspect="equal", xticks=[], yticks=[], title=f"{place[role]} of {role}")

@@ -4,7 +4,6 @@ python -m experiments.idea    # writes figures/idea.png and figures/idea.pdf, in
 """
 
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,17 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.1))
     _outputs(left, "Model A: the prompt decides", models["A"], kinds)
     _outputs(middle, "Model B: ignores the prompt", models["B"], kinds)
-    _bars(right, found)
+    labels = {}
+    for top, (model, scores) in zip((0, 4.4), found.items(), strict=True):
+        right.text(0.05, top - 0.75, f"Model {model}", va="center", fontweight="bold")
+        for place, (field, name) in enumerate(_SCORES.items()):
+            value, labels[top + place] = float(getattr(scores, field)), name
+            right.barh(top + place, value, height=0.75, color=style.score_colour(name.split()[-1]))
+            right.text(value + 0.08, top + place, f"{value:.2f}", va="center")
+    right.set_yticks(list(labels), list(labels.values()))
+    right.tick_params(axis="y", length=0)
+    right.set(ylim=(7.0, -1.2), xlim=(0, 4.9), xticks=range(5), xlabel="effective number of modes")
+    right.grid(visible=False, axis="y")
     handles = [left.scatter([], [], color=colour, s=18) for colour in _KINDS]
     words = [f"prompts of kind {kind + 1}" for kind in range(4)]
     figure.legend(handles, words, loc="outside upper left", ncols=4)
@@ -66,21 +75,6 @@ def _outputs(axes: Axes, title: str, outputs: np.ndarray, kinds: np.ndarray) -> 
     axes.scatter(*outputs[:_SHOWN].T, c=_KINDS[kinds[:_SHOWN]], s=11, linewidths=0, alpha=0.85)
     axes.set(title=title, aspect="equal", xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
     axes.spines[:].set(visible=True, color=style.GREY)
-
-
-def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
-    """The three scores of each model, with their values."""
-    labels = {}
-    for top, (model, scores) in zip((0, 4.4), found.items(), strict=True):
-        axes.text(0.05, top - 0.75, f"Model {model}", va="center", fontweight="bold")
-        for place, (field, name) in enumerate(_SCORES.items()):
-            value, labels[top + place] = float(getattr(scores, field)), name
-            axes.barh(top + place, value, height=0.75, color=style.score_colour(name.split()[-1]))
-            axes.text(value + 0.08, top + place, f"{value:.2f}", va="center")
-    axes.set_yticks(list(labels), list(labels.values()))
-    axes.tick_params(axis="y", length=0)
-    axes.set(ylim=(7.0, -1.2), xlim=(0, 4.9), xticks=range(5), xlabel="effective number of modes")
-    axes.grid(visible=False, axis="y")
 
 
 def main(*_: Any) -> None:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-import condvendi_jax as cv
 from experiments import lab
-from experiments.conditional_vendi.prompt_clusters import SCORES
+from experiments.conditional_vendi.prompt_clusters import SCORES, scores_of
 from experiments.data import PairedEmbeddings, load
 from experiments.lab import figures, style, tables
 
@@ -19,10 +18,8 @@ _EACH = 10  # Photographs of a breed in the first set, and wordings in the secon
 class ModelOrPrompts(lab.Study):
     """Which is more diverse: ten breeds of dog for one prompt, or dogs for many prompts?"""
 
-    name = "model_or_prompts"
     control = "All sets have as many photographs; scenes name no breed, so they differ in both."
     data = None
-    drawings = ("model_or_prompts",)
 
     bandwidths: lab.Scales = lab.Scales()
 
@@ -47,13 +44,8 @@ class ModelOrPrompts(lab.Study):
     def compute(self, state, context, *, scale):
         """The scores of the three sets of every draw."""
         dogs, scenes = state
-        values = [
-            [
-                np.ravel([cv.decompose(x, t, order=o, **scale.kernels).scores for o in (1, 2)])
-                for x, t in sets
-            ]
-            for sets in draws(dogs, scenes, context.shared_seed)
-        ]
+        drawn = draws(dogs, scenes, context.shared_seed)
+        values = [[scores_of(*pairs, scale) for pairs in sets] for sets in drawn]
         axes = {"draw": range(len(values)), "set": list(SETS), "score": list(SCORES)}
         return xr.Dataset({"value": (tuple(axes), values)}, axes)
 
@@ -113,9 +105,7 @@ def draws(
 
 def ratios(value: xr.DataArray) -> xr.DataArray:
     """Scores over those of the first set: geometric means over draws, and Student's intervals."""
-    logs = xr.apply_ufunc(np.log, value / value.sel(set=SETS[0], drop=True))
-    logs = logs.sel(set=list(SETS[1:]))
-    found = tables.t_intervals(logs, "draw")
-    mean, half = found.value, found.error
-    ends = xr.DataArray(["value", "low", "high"], dims="end", name="end")
-    return np.exp(xr.concat([mean, mean - half, mean + half], ends).transpose(..., "end"))
+    ratio = value.sel(set=list(SETS[1:])) / value.sel(set=SETS[0], drop=True)
+    found = tables.t_intervals(xr.apply_ufunc(np.log, ratio), "draw")
+    sides = xr.DataArray([0, -1, 1], {"end": ["value", "low", "high"]})
+    return np.exp(found.value + sides * found.error)

@@ -4,6 +4,7 @@ import itertools
 
 import jax
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 from scipy import stats
@@ -27,7 +28,6 @@ SCORES = ("Vendi", *PANELS[:2], "RKE", *PANELS[2:])
 class PromptClusters(lab.Study):
     """How do the scores change if a model gives one output to each cluster of prompts?"""
 
-    name = "prompt_clusters"
     packages = {"clusters": "scikit-learn"}
     takes = ("models",)
     control = (
@@ -35,7 +35,6 @@ class PromptClusters(lab.Study):
         "raises scores."
     )
     runs = ((), *((f"--data={data}",) for data in _FURTHER))
-    drawings = ("prompt_clusters", *(f"prompt_clusters_{data}" for data in _FURTHER))
 
     bandwidths: lab.Scales = lab.Scales()
     counts: tuple[int, ...] | None = lab.flag(
@@ -53,13 +52,11 @@ class PromptClusters(lab.Study):
 
     def prepare(self, load, seed):
         pairs = load()
-        kinds, kind = checks.distinct_rows(pairs.prompts)
+        _, kind = checks.distinct_rows(pairs.prompts)
         models = np.asarray(pairs.labels.get("models", np.full(len(pairs), ALL))).astype(str)
-        names, model = np.unique(models, return_inverse=True)
-        has = np.zeros((len(names), kinds), bool)
-        has[model, kind] = True
-        kept = has.mean(axis=1) >= _SHARE
-        shared = np.flatnonzero(has[kept].all(axis=0) & kept.any())
+        has = pd.crosstab(models, kind) > 0
+        kept = has[has.mean(axis=1) >= _SHARE]
+        shared = np.flatnonzero(kept.all() & (len(kept) > 0))
         if len(shared) < 4:
             raise ValueError(f"expected 4 prompts or more that all models have, got {len(shared)}.")
         if len(shared) > self.largest:
@@ -70,46 +67,41 @@ class PromptClusters(lab.Study):
         counts = tuple(sorted(self.counts or set(spaced.tolist())))
         if counts[-1] > n:
             raise ValueError(f"--counts: expected at most the {n} prompts, received {counts}.")
-        rows = {
-            name: [np.flatnonzero((kind == p) & (models == name)) for p in shared]
-            for name in names[kept].tolist()
-        }
+        rows = pd.DataFrame({"model": models, "prompt": kind}).groupby(["model", "prompt"]).indices
         prompts = pairs.prompts[np.unique(kind, return_index=True)[1][shared]]
         keys = jax.random.split(jax.random.key(seed), len(counts))
         clusterings = [
-            type_draws.by_k_means(np.asarray(prompts, np.float32), count, self.repeats, key)
+            type_draws.by_k_means(prompts, count, self.repeats, key)
             for count, key in zip(counts, keys, strict=True)
         ]
         return self.ready(
             pairs,
-            state=(pairs.outputs, prompts, rows, clusterings),
+            state=(pairs.outputs, prompts, shared, rows, clusterings),
             arrays={"outputs": pairs.outputs, "prompts": pairs.prompts, "models": models},
             bandwidths=self.bandwidths.resolve(pairs, seed),
             counts=counts,
             prompts=n,
-            models=tuple(rows),
-            left_out=tuple(names[~kept].tolist()),
+            models=tuple(kept.index),
+            left_out=tuple(has.index.difference(kept.index)),
         )
 
     def axes(self):
         return {"model": self.models, "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, model, scale):
-        """The scores of a model at every k for every start of K-means, and how starts agree.
+        """The scores of a model at every k for every start of K-means.
 
         `agreement` is the mean adjusted Rand index of two starts.
         """
-        outputs, prompts, rows, clusterings = state
+        outputs, prompts, shared, rows, clusterings = state
         generator = np.random.default_rng(np.asarray(jax.random.key_data(context.shared_key)))
         axes = {"score": list(SCORES), "k": list(self.counts or ()), "repeat": range(self.repeats)}
-        values = np.empty(tuple(map(len, axes.values())))
+        values = []  # By repeat, k and score.
         for repeat in range(self.repeats):
-            drawn = outputs[[generator.choice(of_prompt) for of_prompt in rows[model]]]
-            for index, clusters in enumerate(clusterings):
-                answered = drawn[answers(prompts, clusters[repeat])]
-                for half, order in zip(np.split(values, 2), (1.0, 2.0), strict=True):
-                    found = cv.decompose(answered, prompts, order=order, **scale.kernels)
-                    half[:, index, repeat] = found.scores
+            drawn = outputs[[generator.choice(rows[model, prompt]) for prompt in shared]]
+            answered = [drawn[answers(prompts, starts[repeat])] for starts in clusterings]
+            values.append([scores_of(x, prompts, scale) for x in answered])
+        values = np.transpose(values).astype(float)
         agreement = [
             np.mean([type_draws.rand_index(*two) for two in itertools.combinations(starts, 2)])
             for starts in clusterings
@@ -148,6 +140,12 @@ def answers(prompts: np.ndarray, labels: np.ndarray) -> np.ndarray:
         nearest = np.argmin(np.sum((prompts[members] - centre) ** 2, axis=1))
         medoid[members] = members[nearest]
     return medoid
+
+
+def scores_of(outputs: np.ndarray, prompts: np.ndarray, scale: lab.Bandwidths) -> np.ndarray:
+    """`SCORES` of some pairs."""
+    orders = (cv.decompose(outputs, prompts, order=k, **scale.kernels) for k in (1, 2))
+    return np.ravel([order.scores for order in orders])
 
 
 def _over_starts(run: lab.Run) -> xr.Dataset:

@@ -30,18 +30,12 @@ def whole_prompts(prompts: np.ndarray, largest: int, seed: int) -> np.ndarray:
 class PromptModes(lab.Study):
     """What are the main modes of the prompts, and how diverse are the outputs in each?"""
 
-    name = "prompt_modes"
     grows = ("mode",)
     version = 3
     control = (
         "All modes weight the same outputs; but a mode that more prompts carry counts more outputs."
     )
     runs = ((), *((f"--data={data}",) for data in ("captions", "t2i", "t2i_second")))
-    drawings = tuple(
-        f"prompt_modes{data}{part}"
-        for data in ("", "_captions", "_t2i", "_t2i_second")
-        for part in ("", "_bandwidths")
-    )
 
     bandwidths: lab.Scales = lab.Scales()
     modes: int = lab.flag(4, "How many prompt modes.", at_least=1)
@@ -56,11 +50,9 @@ class PromptModes(lab.Study):
         kinds, kind = checks.distinct_rows(chosen.prompts)
         if self.modes > kinds:
             raise ValueError(f"--modes: expected at most the {kinds} prompts, got {self.modes}.")
-        texts, numbers = (chosen.labels.get(role) for role in ("prompt_texts", "prompt"))
-        if texts is None:
-            kinds_of = chosen.labels.get("types", np.full(len(chosen), "prompt"))
-            numbered = zip(kinds_of, kind if numbers is None else numbers, strict=True)
-            texts = np.array([f"{word} {n}" for word, n in numbered])
+        labels = {"types": np.full(len(chosen), "prompt"), "prompt": kind, **chosen.labels}
+        numbered = zip(labels["types"], labels["prompt"], strict=True)
+        texts = labels.get("prompt_texts", np.array([f"{of} {n}" for of, n in numbered]))
         return self.ready(
             pairs,
             state=chosen,
@@ -80,22 +72,23 @@ class PromptModes(lab.Study):
         `value` of a score of the outputs that it weights; `prompts`, the numbers of those that
         carry it most. `covariance` is that of the scores' logarithms between modes, over prompts.
         """
-        modes = cv.clusters.prompt_modes(
-            pairs.outputs, pairs.prompts, **scale.kernels, count=self.modes
-        )
+        arrays = pairs.outputs, pairs.prompts
+        modes = cv.clusters.prompt_modes(*arrays, **scale.kernels, count=self.modes)
         count, kind = checks.distinct_rows(pairs.prompts)
-        weights = [mode.weights for mode in modes]
-        points = pairs.outputs, scale.kernels["output_kernel"]
-        effects = np.array([_effects(*points, w, kind) for w in weights])
-        of_prompt = np.array([np.bincount(kind, w) for w in weights])
+        effects = []  # How the entropies of both orders move with the weight of each prompt.
+        for mode in modes:
+            of = {"kernel": scale.kernels["output_kernel"], "weights": mode.weights}
+            orders = [cv.contributions(pairs.outputs, order=order, **of) for order in (1, 2)]
+            moves = [[one.vendi for one in order.by(kind).values()] for order in orders]
+            effects.append(np.array(moves) / [[float(o.decomposition.vendi)] for o in orders])
+        of_prompt = np.array([np.bincount(kind, mode.weights) for mode in modes])
         prompts = np.argsort(-of_prompt, axis=1, kind="stable")[:, :_SHOWN]
         covariance = np.einsum("aop,bop->oab", effects, effects) * count / (count - 1)
         numbers = np.arange(1, self.modes + 1)
-        values = [[m.vendi for m in modes], [m.rke for m in modes]]
         found = {
             "share": ("mode", [mode.share for mode in modes]),
             "size": ("mode", [mode.size for mode in modes]),
-            "value": (("score", "mode"), values),
+            "value": (("score", "mode"), [[m.vendi for m in modes], [m.rke for m in modes]]),
             "covariance": (("score", "mode", "other"), covariance),
             "prompts": (("mode", "place"), prompts),
         }
@@ -130,15 +123,6 @@ class PromptModes(lab.Study):
             parts = {name: [widths.shown], f"{name}_bandwidths": others}
             drawn |= {part: _figure(run, of) for part, of in parts.items() if of}
         return drawn
-
-
-def _effects(
-    outputs: np.ndarray, kernel: cv.Gaussian | cv.Cosine, weights: np.ndarray, kind: np.ndarray
-) -> np.ndarray:
-    """How the entropies of orders 1 and 2 move with the weight of each prompt, `[2, prompts]`."""
-    orders = [cv.contributions(outputs, kernel=kernel, weights=weights, order=o) for o in (1, 2)]
-    vendi = [[of.vendi for of in order.by(kind).values()] for order in orders]
-    return np.array(vendi) / [[float(order.decomposition.vendi)] for order in orders]
 
 
 def told(found: xr.Dataset) -> xr.Dataset:

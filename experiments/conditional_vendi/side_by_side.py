@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 import jax
@@ -88,7 +89,6 @@ def told_apart(found: xr.Dataset) -> xr.Dataset:
 class SideBySide(lab.Study):
     """Which of several models is more diverse, given the prompts and without them?"""
 
-    name = "side_by_side"
     grows = ("comparison", "other")
     tolerance = 0.05  # Ranks of saturated scores, at half the bandwidths, rest on rounding.
     data = "gallery"
@@ -98,7 +98,6 @@ class SideBySide(lab.Study):
     control = "Models are compared on the prompts that they share, equally often each."
     runs = ((), *((f"--data={data}",) for data in ("video", "language", "t2i", "t2i_second")))
     _parts = ("", "_video_FETV", "_language", "_t2i", "_t2i_second")
-    drawings = tuple(map("side_by_side{}".format, _parts))
 
     bandwidths: lab.Scales = lab.Scales()
     least_prompts: int = lab.flag(
@@ -228,28 +227,22 @@ class SideBySide(lab.Study):
     def figures(cls, runs):
         drawn: dict[str, Figure] = {}
         for run, source in [(r, s) for r in runs for s in r.study.parts]:
-            part, scale = run.study.parts[source], run.study.parts[source].bandwidths.shown
-            if len(names := list(part.together.models)) > 1:
-                place = {"source": source, "comparison": TOGETHER, "model": names, "other": names}
-                # The kernels in the caption are those of the source.
-                study = dataclasses.replace(run.study, bandwidths=part.bandwidths)
-                n = f"{part.together.samples} of each of {part.together.prompts} prompts a model"
+            if len(run.study.parts[source].together.models) > 1:
                 name = filter(None, (cls.name, run.data, source if source != ALL else ""))
-                drawn["_".join(name)] = figures.caption(
-                    _models(run.found.sel(place), scale), dataclasses.replace(run, study=study),
-                    n=n, scale=scale,
-                    bars="95%" + "; a letter in common: not told apart" * (len(names) <= _LETTERED),
-                )  # fmt: skip
+                drawn["_".join(name)] = _models(run, source)
         return drawn
 
 
-def _models(found: xr.Dataset, scale: float) -> Figure:
+def _models(run: lab.Run, source: str) -> Figure:
     """A point a model and embedding, by length or else by score; a panel a score."""
+    part = run.study.parts[source]
+    plan, scale, names = part.together, part.bandwidths.shown, list(part.together.models)
+    found = run.found.sel(source=source, comparison=TOGETHER, model=names, other=names)
     told = told_apart(found).value.sel(scale=scale)
     found = found.sel(scale=scale).isel(score=_SHOWN)
     order = found.words[0] if found.words.notnull().all() else found.value[0, 0]
     found = found.isel(model=np.argsort(order.values, kind="stable"))
-    few, pairs = found.model.size <= _LETTERED, found.model.size * (found.model.size - 1) // 2
+    few, pairs = len(names) <= _LETTERED, math.comb(len(names), 2)
 
     def title(_: None, score: str) -> str:
         apart = told.sel(score=score).to_series()
@@ -266,4 +259,9 @@ def _models(found: xr.Dataset, scale: float) -> Figure:
         x_label="" if few else "shortest outputs first",
     )  # fmt: skip
     most = told.sel(score=found.score).max()
-    return style.headline(drawn, f"Up to {most:g} of {pairs} pairs of models are told apart")
+    style.headline(drawn, f"Up to {most:g} of {pairs} pairs of models are told apart")
+    # The kernels in the caption are those of the source.
+    run = dataclasses.replace(run, study=dataclasses.replace(run.study, bandwidths=part.bandwidths))
+    bars = "95%; a letter in common: not told apart" if few else "95%"
+    n = f"{plan.samples} of each of {plan.prompts} prompts a model"
+    return figures.caption(drawn, run, n=n, scale=scale, bars=bars)

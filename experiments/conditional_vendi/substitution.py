@@ -77,18 +77,19 @@ def alignment(
     The two embeddings share no space. Both are turned onto their leading directions in the
     reference, to which a least-squares map from outputs to prompts and MID's Gaussian are fitted.
     """
-    turn_outputs = leading(pairs.outputs[drawn.reference], dimensions)
-    turn_prompts = leading(pairs.prompts[drawn.reference], dimensions)
-    reference = turn_outputs(pairs.outputs[drawn.reference])
-    targets = turn_prompts(pairs.prompts[drawn.reference])
-    prompts = turn_prompts(pairs.prompts[drawn.rows])
-    linear = np.linalg.lstsq(reference, targets)[0]
-    given, *fitted = (a.astype(np.float32) for a in (prompts, reference, targets))
-    fitted = dict(zip(("reference_outputs", "reference_prompts"), fitted, strict=True))
+    fitted = pairs.rows(drawn.reference)
+    turn_outputs, turn_prompts = (leading(x, dimensions) for x in (fitted.outputs, fitted.prompts))
+    reference, targets = turn_outputs(fitted.outputs), turn_prompts(fitted.prompts)
+    prompts, linear = (
+        turn_prompts(pairs.prompts[drawn.rows]),
+        np.linalg.lstsq(reference, targets)[0],
+    )
+    given = {"prompts": prompts, "reference_outputs": reference, "reference_prompts": targets}
+    given = {role: points.astype(np.float32) for role, points in given.items()}
 
     def measure(outputs: np.ndarray) -> list[float]:
         turned = turn_outputs(outputs)
-        mid = cv.baselines.mutual_information_divergence(turned.astype(np.float32), given, **fitted)
+        mid = cv.baselines.mutual_information_divergence(turned.astype(np.float32), **given)
         mapped = turned @ linear
         norms = np.linalg.norm(mapped, axis=1) * np.linalg.norm(prompts, axis=1)
         return [float(mid), float(np.mean(np.sum(mapped * prompts, axis=1) / norms))]
@@ -148,12 +149,10 @@ _PROMPTS_A_DIMENSION, _FEWEST_PROMPTS, _DIMENSIONS = 4, 8, 32
 class Substitution(lab.Study):
     """Which scores fall when outputs are replaced by those of other prompts, and how fast?"""
 
-    name = "substitution"
     control = "Outputs are also replaced by others of the same prompt."
     takes = ("prompt",)
     # The last with the gallery's number of directions, for MID depends on it.
     runs = ((), ("--data=gallery",), ("--dimensions=5", "--scales=1"))
-    drawings = ("substitution", "substitution_values")
 
     bandwidths: lab.Scales = lab.Scales()
     pairs: int = lab.flag(300, "Pairs that are scored, at most.", at_least=4)
@@ -230,10 +229,9 @@ class Substitution(lab.Study):
     def figures(cls, runs):
         scale = runs[0].study.bandwidths.shown
         names = [f"{r.study.data_name},\n{r.study.dimensions} directions" for r in runs]
-        names = xr.IndexVariable("run", names)
-        parts: list[Any] = [run.found.sel(scale=scale, drop=True) for run in runs]
-        shares: Any = xr.concat(list(map(left, parts)), names)
-        values: Any = xr.concat([part.value for part in parts], names)
+        parts = [run.found.sel(scale=scale, drop=True) for run in runs]
+        every: Any = xr.concat(parts, xr.IndexVariable("run", names))
+        shares, values = left(every), every.value
         first = _facets(
             shares, hue="metric", column="run", colours=_COLOURS, size=(2.35, 2.6), sharey=True,
             y_label="share of the range left",
@@ -252,12 +250,12 @@ class Substitution(lab.Study):
             ", ".join(f"{fall:.2g}" for fall in (start - end).sel(metric=metric).values)
             for metric in FITTED
         )
-        words = f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
-        style.headline(second, words)
+        finding = f"With all replaced, MID falls by {mid} nats, the cosine by {cosine}"
+        style.headline(second, finding)
         n = ", ".join(str(run.study.scored) for run in runs) + " pairs"
         look = {"n": n, "bars": "one deviation", "scale": scale}
         drawn = {"substitution": first, "substitution_values": second}
-        return {name: figures.caption(of, runs, **look) for name, of in drawn.items()}
+        return {name: figures.caption(figure, runs, **look) for name, figure in drawn.items()}
 
 
 def _facets(values: xr.DataArray, *, hue: str, **look: Any) -> Figure:

@@ -1,6 +1,5 @@
 """What a language model's temperature does to the diversity of its stories (CV tables 2, 4, 5)."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -30,22 +29,17 @@ def controls_of(pairs: PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
     Perplexity is exp(-total log-likelihood / total tokens). The error is that of the jackknife
     that leaves out one prompt at a time.
     """
-    prompt = pairs.prompt_numbers
     unknown = np.full(len(pairs), np.nan)
-    finished, tokens, likelihood = (
-        np.asarray(pairs.labels.get(role, unknown), float) for role in LABELS
-    )
-    columns = np.stack([np.ones(len(pairs)), finished, tokens, likelihood])
-    sums = np.array([np.bincount(prompt, column) for column in columns])
+    columns = [np.ones(len(pairs)), *(pairs.labels.get(role, unknown) for role in LABELS)]
+    sums = np.array([np.bincount(pairs.prompt_numbers, column) for column in columns])
 
     def of(totals: np.ndarray) -> np.ndarray:
         count, ended, length, log = totals
         return np.array([np.exp(-log / length), ended / count, length / count])
 
-    whole, parts = sums.sum(axis=1), sums.shape[1]
+    whole = sums.sum(axis=1)
     deleted = of(whole[:, None] - sums)
-    spread = np.sum((deleted - deleted.mean(axis=1, keepdims=True)) ** 2, axis=1)
-    return of(whole), np.sqrt((parts - 1) / parts * spread)
+    return of(whole), np.sqrt(sums.shape[1] - 1) * deleted.std(axis=1)
 
 
 ALL, CUT = "all", "cut"
@@ -56,7 +50,6 @@ _PRINTED = 0.4, 0.7, 1.0, 1.3  # Temperatures of CV table 2.
 class Temperature(lab.Study):
     """Does a language model's temperature raise its stories' diversity, or their nonsense?"""
 
-    name = "temperature"
     control = "Length and stories without an end could explain a rise; both are controls."
     grows = ("text",)
     tolerance = 5e-3  # Errors are spreads of scores in float32 without a group.
@@ -65,7 +58,6 @@ class Temperature(lab.Study):
     needs = ("models",)
     takes = ("prompt", *LABELS)
     further = ("truncated",)
-    drawings = ("temperature", "temperature_scores", "temperature_controls")
 
     bandwidths: lab.Scales = lab.Scales()
     groups: int = lab.flag(10, "Groups of prompts of the jackknife.", at_least=2)
@@ -108,20 +100,17 @@ class Temperature(lab.Study):
     def compute(self, state, context, *, text, scale):
         """All scores at each temperature as `models.compare`, and what tells nonsense.
 
-        Returns:
-          Beside them, with the axis `control`: `known` of the stories that were scored, and
-          `known_error` over prompts: perplexity under the model at temperature 1, the share that
-          ended, the mean length in tokens; NaN where the data do not say, and of cut stories.
+        Beside them, by `control`, `known` of the stories that were scored and `known_error` over
+        prompts: perplexity under the model at temperature 1, the share that ended, the mean length
+        in tokens; NaN where the data do not say, and of cut stories.
         """
-        pairs = state
-        if text == FINISHED:
-            pairs = pairs.rows(balanced_finished(pairs))
+        pairs = state.rows(balanced_finished(state)) if text == FINISHED else state
         texts = pairs.further["truncated"] if text == CUT else pairs.outputs
         settings = knobs.settings(pairs)
-        rows = dict(zip(self.models, [settings == v for v in np.unique(settings)], strict=True))
+        rows = [settings == value for value in np.unique(settings)]
         found = models.compare(
-            {name: texts[of] for name, of in rows.items()},
-            {name: pairs.prompts[of] for name, of in rows.items()},
+            {name: texts[of] for name, of in zip(self.models, rows, strict=True)},
+            {name: pairs.prompts[of] for name, of in zip(self.models, rows, strict=True)},
             scale,
             groups=self.groups,
             seed=context.shared_seed,
@@ -129,7 +118,7 @@ class Temperature(lab.Study):
             say=context.say,
             unbiased=False,
         )
-        known = np.array([controls_of(pairs.rows(of)) for of in rows.values()])
+        known = np.array([controls_of(pairs.rows(of)) for of in rows])
         if text == CUT:
             known[:] = np.nan
         axes = ("model", "control")
@@ -150,11 +139,10 @@ class Temperature(lab.Study):
 
     def steps(self, run):
         """What changes from each temperature to the next, with errors and p-values."""
-        steps = list(itertools.pairwise(self.models))
-        words = xr.DataArray([f"{two} - {one}" for one, two in steps], dims="step", name="step")
-        change = run.found[["difference", "difference_error", "p_value"]]
-        parts: list[xr.Dataset] = [change.sel(other=a, model=b, drop=True) for a, b in steps]
-        return xr.concat(parts, words)
+        names = {"other": self.models[:-1], "model": self.models[1:]}
+        places: Any = {axis: xr.DataArray([*of], dims="step") for axis, of in names.items()}
+        change = run.found[["difference", "difference_error", "p_value"]].sel(places)
+        return change.assign_coords(step=change.model.str.cat(" - ", change.other))
 
     @classmethod
     def facts(cls, runs):
@@ -208,9 +196,10 @@ class Temperature(lab.Study):
                 panel.plot(_PRINTED, np.divide(row, row[0]), "--", color=style.GREY, zorder=0)
             panel.legend(panel.lines[-1:], ["three models, printed"], loc="upper left")
 
-        changes = [f"{name} {rises.sel(scale=scale, text=ALL, score=name):+.0%}" for name in others]
-        words = f"perplexity x {nonsense[-1] / nonsense[0]:,.0f}, "
-        words += f"{conditional[0]} {rises.sel(scale=scale, text=ALL, score=conditional[0]):+.0%}"
+        rise = rises.sel(scale=scale, text=ALL).to_series()
+        rise = {name: f"{name} {by:+.0%}" for name, by in rise.items()}
+        words = f"perplexity x {nonsense[-1] / nonsense[0]:,.0f}, {rise[conditional[0]]}"
+        changes = ", ".join(rise[name] for name in others)
         least, most = (f"{of(rises.sel(score=_SHOWN)):+.0%}" for of in (np.min, np.max))
         drawings = {
             "temperature": drawn(
@@ -218,7 +207,7 @@ class Temperature(lab.Study):
                 column="score", each=beside, size=(3.5, 2.6),
             ),
             "temperature_scores": drawn(
-                whole.sel(score=others), ", ".join(changes), hue="score", size=(7.0, 2.6)
+                whole.sel(score=others), changes, hue="score", size=(7.0, 2.6)
             ),
             "temperature_controls": drawn(
                 controls, f"{_SHOWN} {least} to {most}, by text and bandwidth", hue="text",

@@ -26,9 +26,6 @@ CLAIMS = tuple(claim for _, claim, _ in _BOUNDS)
 CLAIMS += ("cv-theorem-6-corrected-point-prompts", "rke-theorem-3")
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
-_TOLD = ("source", "verdict")
-# The axes that the arrays of the evidence have: what is tried, and against what it is drawn.
-_AXES = ("population", "density", "n", "separation", "sigma")
 _DELTA = 0.05
 _SIZES = np.array([1000, 3000, 10000, 30000, 100000, 1000000])
 _PRINTED = {
@@ -41,12 +38,10 @@ _PRINTED = {
 class Theorems(lab.Study):
     """How tight are the theorems' bounds at the sample sizes in use?"""
 
-    name = "theorems"
     control = "Exact scores of the populations are known."
     grows = ("n",)
     version = 4
     data = None
-    drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
 
     samples: int = lab.flag(2000, "Samples of each population and size.", at_least=20)
 
@@ -59,41 +54,37 @@ class Theorems(lab.Study):
     def compute(self, state, context, *, claim):
         """Tries the claim, and computes the curves of its figure."""
         outcome = claims.try_claim(claims.registry()[claim], seed=state)
-        told = (outcome.claim.source, outcome.label)
         if claim in _PRINTED:
-            data = _of_samples(claim, np.random.default_rng(state), self.samples)
+            found = _of_samples(claim, np.random.default_rng(state), self.samples)
         elif claim == CLAIMS[-1]:  # How far RKE with its shift lies from the differential entropy.
             evidence = outcome.stated.evidence
             density, sigma = (evidence.parameters[name] for name in ("density", "sigma"))
-            data = {"sigma": sigma[0], "density": density[:, 0].tolist(), "gap": evidence.lhs}
+            labels = {"density": density[:, 0].tolist(), "sigma": sigma[0]}
+            found = xr.Dataset({"gap": (tuple(labels), evidence.lhs)}, labels)
         else:
-            data = _of_modes() if claim == CLAIMS[-2] else _of_energies()
-        labels = {k: data[k] for k in _AXES if k in data}
-        arrays = {k: np.array(v, float) for k, v in data.items() if k not in labels}
-        last = {k: list(labels)[len(labels) - array.ndim :] for k, array in arrays.items()}
-        variables = {k: (last[k], array) for k, array in arrays.items()}
-        return xr.Dataset(variables | dict(zip(_TOLD, told, strict=True)), labels)
+            found = _of_modes() if claim == CLAIMS[-2] else _of_energies()
+        return found.assign(source=outcome.claim.source, verdict=outcome.label)
 
     def tables(self, run):
         """The claims with their verdicts."""
         grid = Table("claim", "source", "verdict")
         for cell, one in run.results.items():
-            grid.add_row(cell.values["claim"], *(one[k].item() for k in _TOLD))
+            grid.add_row(cell.values["claim"], one.source.item(), one.verdict.item())
         yield grid
 
     @classmethod
     def facts(cls, runs):
-        evidence = _evidence(runs[0])
-        return {"times": {claim: _times(evidence[claim]) for _, claim, _ in _BOUNDS}}
+        return {"times": _times(_evidence(runs[0]))}
 
     @classmethod
     def figures(cls, runs):
         run = runs[-1]
         of = f"{run.study.samples:,} samples each, seed {run.seed}"
+        makers = {"rates": _rates, "aggregation": _aggregation}
         drawn = {}
-        for name, make in zip(cls.drawings, (_rates, _aggregation, _entropy_limit), strict=True):
-            drawn[name], words = make(_evidence(run))
-            style.caption(drawn[name], f"{words}. theory_checks, {of}.")
+        for name, make in (makers | {"differential_entropy": _entropy_limit}).items():
+            figure, words = make(_evidence(run))
+            drawn[f"theory_{name}"] = style.caption(figure, f"{words}. theory_checks, {of}.")
         return drawn
 
 
@@ -104,14 +95,15 @@ def _evidence(run: lab.Run) -> dict[str, xr.Dataset]:
     return found | {CLAIMS[3]: found[CLAIMS[3]].rename(names)}
 
 
-def _times(data: xr.Dataset) -> int:
-    """How many times the error the printed bound is at the largest n, at least."""
-    return int((data.bound / data["quantile"]).isel(n=-1).min())
+def _times(evidence: Mapping[str, xr.Dataset]) -> dict[str, int]:
+    """How many times the error each printed bound is at the largest n, at least."""
+    ratios = {claim: evidence[claim].bound / evidence[claim]["quantile"] for _, claim, _ in _BOUNDS}
+    return {claim: int(ratio.isel(n=-1).min()) for claim, ratio in ratios.items()}
 
 
 def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Measured errors against the bounds of CV Theorems 1-3 and RKE Theorem 6."""
-    figure, panels = style.panels(4, size=(4.2, 2.9))
+    times, (figure, panels) = _times(evidence), style.panels(4, size=(4.2, 2.9))
     for axes, (theorem, claim, y_label) in zip(panels, _BOUNDS, strict=True):
         # A line a population with its proved bound, and the range of the printed bound over them.
         data = evidence[claim].transpose("population", "n")
@@ -126,13 +118,11 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
             axes.plot(n, row, color=style.MEASURED, linestyle=dashes, label=name)
         slope = measured[0, 0] * np.sqrt(n[0] / n) / 4
         axes.plot(n, slope, ":", color=style.GREY, label="slope -1/2")
-        axes.set(xscale="log", yscale="log")
-        times = _times(evidence[claim])
-        axes.set_title(f"{theorem}: over {times} times the error")
-        axes.set(xlabel="sample size n", ylabel=y_label)
+        axes.set(xscale="log", yscale="log", xlabel="sample size n", ylabel=y_label)
+        axes.set_title(f"{theorem}: over {times[claim]} times the error")
     style.label_lines(*panels)
-    least = min(_times(evidence[claim]) for _, claim, _ in _BOUNDS)
-    style.headline(figure, f"The printed bounds are at over {least} times the error")
+    finding = f"The printed bounds are at over {min(times.values())} times the error"
+    style.headline(figure, finding)
     return figure, (
         "Samples of populations of at most nine atoms; blue: 95% quantiles of the error (Theorem "
         "6: root mean squares); bounds at failure probability 0.05; orange: the range over the "
@@ -192,7 +182,7 @@ def _formulas(name: str, printed: bool = False) -> tuple[latex.Formula, ...]:
     return latex.formulas((entry.stated if printed else entry.holding).latex)
 
 
-def _of_samples(name: str, generator: np.random.Generator, samples: int) -> dict[str, Any]:
+def _of_samples(name: str, generator: np.random.Generator, samples: int) -> xr.Dataset:
     """95% errors, with the printed bound and the sharper one."""
     generic = [p for p in concentration.finite_populations() if p.name != "uniform"]
     tail, printed = TAILS[name], TAILS[_PRINTED[name]]
@@ -206,8 +196,8 @@ def _of_samples(name: str, generator: np.random.Generator, samples: int) -> dict
             ends = [width(p, n, each, i, None, *forms) for i, _ in enumerate(tail.errors)]
             bound = np.squeeze(printed.bound(p, n, np.array([_DELTA]), 0, None, *drawn))
             found[:, row, column] = np.quantile(np.abs(errors), 0.95), bound, np.max(ends)
-    axes = {"n": _SIZES, "population": [p.name for p in generic]}
-    return axes | dict(zip(("quantile", "bound", "sharp"), found, strict=True))
+    axes = {"of": ["quantile", "bound", "sharp"], "population": [p.name for p in generic]}
+    return xr.DataArray(found, axes | {"n": _SIZES}, (*axes, "n")).to_dataset("of")
 
 
 def width_of_rke(
@@ -227,7 +217,7 @@ def width_of_rke(
     return abs(1 / root - score)
 
 
-def _of_energies() -> dict[str, Any]:
+def _of_energies() -> xr.Dataset:
     """Root mean squared errors of exp(-RKE), exactly, and both bounds."""
     laws = {
         "modes of 0.95 and 0.05": rke.Law(0.95, True),
@@ -240,10 +230,11 @@ def _of_energies() -> dict[str, Any]:
         rows.append([np.sqrt(np.exp(logs) @ errors**2) for errors, logs in found])
     ends = {"printed": "rke-theorem-6", "sharper": "rke-theorem-6-sharper"}
     bounds = {k: rke.energy_bound(_formulas(v), sizes, _DELTA, 0.0, 0.0) for k, v in ends.items()}
-    return {"n": sizes, "population": list(laws), "error": rows} | bounds
+    fields = {"error": (("population", "n"), rows)} | {k: ("n", v) for k, v in bounds.items()}
+    return xr.Dataset(fields, {"population": list(laws), "n": sizes})
 
 
-def _of_modes() -> dict[str, Any]:
+def _of_modes() -> xr.Dataset:
     """Both sides of the aggregation over the separation of the modes; NaN where g is undefined."""
     separation = np.linspace(0.05, 7.0, 60)
     makes: dict[str, Callable[[float], populations.Mixture]] = {
@@ -252,10 +243,11 @@ def _of_modes() -> dict[str, Any]:
     }
     printed = _formulas("cv-theorem-5", printed=True)
     ours = _formulas("cv-theorem-6-corrected-point-prompts")
-    found: dict[str, Any] = {"separation": separation}
+    found = {}
     for name, make in makes.items():
         modes = list(map(make, separation))
         found[f"{name}_gap"] = [abs(each.gap(2.0)) for each in modes]
         found[f"{name}_printed"] = [mixtures.printed_bound(printed, m, 2.0)[0] for m in modes]
         found[f"{name}_corrected"] = [mixtures.point_prompt_bound(ours, m, 2.0)[0] for m in modes]
-    return found
+    fields = {name: ("separation", values) for name, values in found.items()}
+    return xr.Dataset(fields, {"separation": separation})

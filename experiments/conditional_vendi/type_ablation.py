@@ -4,6 +4,7 @@ Along the papers' axis the number of outputs grows with the number of types, and
 grows with it alone. So the same types are also scored with as many outputs in all.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +16,11 @@ from matplotlib.figure import Figure
 
 from experiments import lab
 from experiments.conditional_vendi import type_draws
-from experiments.conditional_vendi.type_draws import PROMPTINGS, SCORES, UNBIASED
+from experiments.conditional_vendi.type_draws import PROMPTINGS, UNBIASED, by_k_means, over_one
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, sizes, style, tables
 
-_PROMPTS = {
-    "first": ("prompts", "typed_prompts"),
-    "second": ("second_prompts", "second_typed_prompts"),
-}
+_PROMPTS = {"first": "", "second": "second_"}  # Before the names of an encoder's prompts.
 _SETS = ("dogs", "fruits", "clothing", "animals", "objects")
 _MODELS = ("0.1", "0.55", "1")
 _SHOWN = ["Conditional-Vendi", "Vendi", "Conditional-RKE", UNBIASED]
@@ -32,7 +30,6 @@ EACH = "as many of each"  # The papers' design; the others are numbers of output
 class TypeAblation(lab.Study):
     """Do conditional scores measure only the diversity that prompts leave open?"""
 
-    name = "type_ablation"
     control = "The same outputs are scored with named and unnamed types, at equal n and at n of j."
     grows = ("design", "j")
     version = 2
@@ -47,13 +44,7 @@ class TypeAblation(lab.Study):
         ("--prompts_by=second",),
         *(("--data=sketched_animals", f"--model={model}") for model in _MODELS),
     )
-    drawings = (
-        "type_ablation",
-        "type_ablation_sets",
-        "type_ablation_dogs",
-        "type_ablation_bandwidths",
-        "type_ablation_correlation",
-    )
+    _parts = ("", "_sets", "_dogs", "_bandwidths", "_correlation")
 
     bandwidths: lab.Scales = lab.Scales()
     repeats: int = lab.flag(5, "Draws of the order of types, of outputs and wordings.", at_least=1)
@@ -112,7 +103,8 @@ class TypeAblation(lab.Study):
 
     def _promptings(self, pairs: PairedEmbeddings) -> list[np.ndarray]:
         """The prompts without the type and with it, by the encoder that is asked for."""
-        given, roles = {"prompts": pairs.prompts, **pairs.further}, _PROMPTS[self.prompts_by]
+        given = {"prompts": pairs.prompts, **pairs.further}
+        roles = [_PROMPTS[self.prompts_by] + of for of in ("prompts", "typed_prompts")]
         for role in roles:
             if role not in given:
                 raise ValueError(
@@ -126,13 +118,12 @@ class TypeAblation(lab.Study):
         return [first, second]
 
     @property
-    def designs(self) -> dict[str, list[np.ndarray]]:
-        """How many outputs of each of 1, 2, ... types there are, by design."""
-        numbers = range(1, len(self.types) + 1)
-        found = {EACH: [np.full(j, self.per_type) for j in numbers]}
-        for n in self.in_all:
-            found[f"{n} in all"] = [np.bincount(np.arange(n) % j) for j in numbers]
-        return found
+    def designs(self) -> dict[str, np.ndarray]:
+        """How many outputs of each type there are with 1, 2, ... types, `[j, types]`, by design."""
+        number = np.arange(len(self.types))
+        j = 1 + number[:, None]
+        found = {EACH: self.per_type * (number < j)}
+        return found | {f"{n} in all": (number < j) * -((number - n) // j) for n in self.in_all}
 
     def axes(self):
         return {"repeat": range(self.repeats)}
@@ -145,7 +136,7 @@ class TypeAblation(lab.Study):
         """
         pairs, prompts = state
         designs, count = self.designs, len(self.types)
-        counts = [max(of[k] for d in designs.values() for of in d[k:]) for k in range(count)]
+        counts = np.max([*designs.values()], axis=(0, 1))
         rows, prompt_rows = type_draws.draw_rows(
             pairs.labels["types"],
             counts,
@@ -153,23 +144,22 @@ class TypeAblation(lab.Study):
             seed=np.asarray(jax.random.key_data(context.key)).tolist(),
         )
         outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
-        types, firsts = np.repeat(np.arange(count), counts), np.cumsum([0, *counts])
+        types, place = (
+            np.repeat(np.arange(count), counts),
+            np.concatenate([*map(np.arange, counts)]),
+        )
         # The rows of each design and number of types, the first of every type.
         kept = {
-            (design, j): np.concatenate([firsts[k] + np.arange(m) for k, m in enumerate(of)])
+            (design, j): np.flatnonzero(place < of[types])
             for design, by_j in designs.items()
             for j, of in enumerate(by_j, start=1)
         }
         sizes.note(map(len, kept.values()))
         context.say("K-means")
-        means, agreement, stability = dict.fromkeys(kept, (None, None)), [], []
-        for j in range(1, count + 1):
-            starts = [
-                type_draws.by_k_means(text[kept[EACH, j]], j, self.restarts, context.key)
-                for text in texts
-            ]
-            means[EACH, j] = tuple(of_text[0] for of_text in starts)
-        for first, *others in starts:
+        of_draw = functools.partial(by_k_means, restarts=self.restarts, key=context.key)
+        starts = {j: [of_draw(t[kept[EACH, j]], j) for t in texts] for j in range(1, count + 1)}
+        agreement, stability = [], []
+        for first, *others in starts[count]:
             agreement.append(type_draws.rand_index(types[kept[EACH, count]], first))
             same = [type_draws.rand_index(first, other) for other in others]
             stability.append(np.mean(same or [1]))
@@ -178,23 +168,24 @@ class TypeAblation(lab.Study):
             context.say("scores")
             x = type_draws.gram_of(scale.kernels["output_kernel"], outputs)
             ts = [type_draws.gram_of(scale.kernels["prompt_kernel"], text) for text in texts]
-            for place, of in kept.items():
+            for (design, j), of in kept.items():
                 part = np.ix_(of, of)
+                means = [best if design == EACH else None for best, *_ in starts[j]]
                 grams = x[part], [t[part] for t in ts]
-                values.append(type_draws.scores_of(*grams, types[of], means[place]))
+                values.append(type_draws.scores_of(*grams, types[of], means))
         labels = {"scale": list(self.bandwidths.scales or ()), "design": list(designs)}
-        labels |= {"j": range(1, count + 1), "prompting": list(PROMPTINGS), "score": list(SCORES)}
+        labels |= {"j": [*starts], "prompting": list(PROMPTINGS), "score": list(type_draws.SCORES)}
         whole = np.reshape(values, [len(of) for of in labels.values()])
         indices = {"agreement": ("prompting", agreement), "stability": ("prompting", stability)}
         return xr.Dataset({"value": (tuple(labels), whole), **indices}, labels)
 
     def tables(self, run):
         """The growth of the scores in every design, and the correlations, at every multiple."""
-        found = run.found
+        found, growth = run.found, over_one(run.found.value).isel(j=-1)
         look: dict[str, Any] = {"columns": "prompting", "error": "error"}
         names = {"score": "of all types over that of one"}
         rows = ("scale", "design", "score")
-        yield tables.table(type_draws.growth(found.value), rows=rows, names=names, **look)
+        yield tables.table(growth, rows=rows, names=names, **look)
         each = found.value.sel(design=EACH, drop=True)
         together = tables.spreads(type_draws.correlations(each, ["j"]), "repeat")
         names = {"score": "Pearson's correlation over j"}
@@ -212,35 +203,31 @@ class TypeAblation(lab.Study):
     @classmethod
     def facts(cls, runs):
         found = _together(runs)
-        growth = type_draws.growth(found.value)
-        each = found.value.sel(design=EACH)
-        widths = [run.study.bandwidths for run in runs]
+        growth, each = over_one(found.value).isel(j=-1), found.value.sel(design=EACH)
         look: Any = {"rows": ("run", "score"), "columns": "column", "error": "error", "digits": 3}
         sets = [place for place, run in enumerate(runs) if not run.study.variant()]
         shown = growth.sel(score=[_SHOWN[0], UNBIASED], scale=1).isel(run=sets, design=slice(2))
         names = [f"{of}, {p}" for of in shown.design.values for p in ("unnamed", "named")]
-        columns = shown.stack(column=["design", "prompting"]).drop_vars(
-            ["column", "design", "prompting"]
-        )
+        columns = shown.stack(column=["design", "prompting"], create_index=False)
+        widths = [run.study.bandwidths.axis[1] for run in runs]  # At the rule's.
         return {
             "growth": growth,
             "mean": each.mean("repeat"),
             "within": tables.spreads(type_draws.correlations(each, ["j"]), "repeat"),
             "over": type_draws.correlations(each, ["prompting", "j"]).mean("repeat"),
             "rand": found[["agreement", "stability"]].mean("repeat"),
-            "widths": np.array([[of.output_bandwidth, of.prompt_bandwidth] for of in widths]),
+            "widths": np.array([[of.outputs, of.prompts] for of in widths]),
             "table": tables.table(columns.assign_coords(column=names), **look),
         }
 
     @classmethod
     def figures(cls, runs):
         first = next((run for run in runs if run.study.folder() == cls.name), runs[0])
-        drawn = {"type_ablation": _contrast(runs), "type_ablation_sets": _sets(runs)}
-        drawn["type_ablation_dogs"] = _as_printed(first)
+        plain = [run for run in runs if not run.study.variant()] or runs
         whole = [run for run in runs if run.study.model is None] or runs
-        drawn["type_ablation_bandwidths"] = _growth(whole)
-        drawn["type_ablation_correlation"] = _correlation(whole)
-        return drawn
+        drawn = {"": _contrast(plain), "_sets": _sets(runs), "_dogs": _as_printed(first)}
+        drawn |= {"_bandwidths": _growth(whole), "_correlation": _correlation(whole)}
+        return {cls.name + end: figure for end, figure in drawn.items()}
 
 
 def _together(runs: Sequence[lab.Run]) -> xr.Dataset:
@@ -269,11 +256,9 @@ def _names(study: TypeAblation, design: str) -> dict[str, str]:
 
 def _contrast(runs: Sequence[lab.Run]) -> Figure:
     """Conditional-Vendi over that of one type where n grows with the types, and at equal n."""
-    runs = [run for run in runs if not run.study.variant()] or runs
     found, study = _together(runs), runs[0].study
     equal, place = _equal(found), {"scale": study.bandwidths.shown, "score": _SHOWN[0]}
-    values = found.value.sel(place, drop=True).sel(design=[EACH, equal])
-    ratios = tables.t_intervals(values / values.isel(j=0, drop=True), "repeat")
+    ratios = over_one(found.value.sel(place, drop=True).sel(design=[EACH, equal]))
     drawn = figures.facets(
         ratios, x="j", hue="run", row="prompting", column="design", error="error", log_y=True,
         names=_names(study, equal), x_label="number of types j", size=(3.45, 2.2), sharey=True,
@@ -295,15 +280,15 @@ def _sets(runs: Sequence[lab.Run]) -> Figure:
     rows = [named.get(run, run) for run in found.run.values]
     found = found.assign_coords(run=rows, prompting=["unnamed types", "named types"])
     equal = _equal(found)
-    growth = type_draws.growth(found.value.sel(scale=study.bandwidths.shown, drop=True))
-    panels = ((_SHOWN[0], EACH), (_SHOWN[0], equal), (UNBIASED, equal))
-    labels = [f"{score},\n{_names(study, equal)[design]}" for score, design in panels]
-    parts = [growth.sel(score=score, design=design, drop=True) for score, design in panels]
-
-    apart = parts[2].value.isel(prompting=0) / parts[2].value.isel(prompting=1)
+    panels = {"score": [_SHOWN[0], _SHOWN[0], UNBIASED], "design": [EACH, equal, equal]}
+    place: Any = {axis: xr.DataArray(labels, dims="panel") for axis, labels in panels.items()}
+    growth = over_one(found.value.sel(place | {"scale": study.bandwidths.shown})).isel(j=-1)
+    names, of_panels = _names(study, equal), zip(*panels.values(), strict=True)
+    labels = [f"{score},\n{names[design]}" for score, design in of_panels]
+    apart = growth.value.isel(panel=2, prompting=0) / growth.value.isel(panel=2, prompting=1)
     drawn = figures.dots(
-        xr.concat(parts, xr.IndexVariable("panel", labels)),
-        row="run", hue="prompting", column="panel", x_label="all types / one",
+        growth.assign_coords(panel=labels), row="run", hue="prompting", column="panel",
+        x_label="all types / one",
         each=lambda panel, _: panel.axvline(1, color=style.BLACK, linewidth=0.8),
         headline="Named types raise Conditional-Vendi only where n grows; unbiased "
         f"Conditional-RKE hardly tells them from unnamed ones (ratio {apart.min():.2f} to "
@@ -326,7 +311,7 @@ def _as_printed(run: lab.Run) -> Figure:
     )  # fmt: skip
     for panel in drawn.axes[::2]:
         panel.set_ylim(0)  # Each row has one axis.
-    growth = type_draws.growth(values).value.sel(score=_SHOWN[0]).values
+    growth = over_one(values).value.sel(score=_SHOWN[0]).isel(j=-1).values
     count = len(study.types)
     finding = f"With {count} types and {count} times n, Conditional-Vendi is x {growth[0]:.2g} "
     style.headline(drawn, f"{finding}with unnamed types and x {growth[1]:.2g} with named ones")
@@ -341,11 +326,9 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
     """
     found = _together(runs).value
     equal = _equal(found)
-    parts = ((_SHOWN[0], equal), (UNBIASED, EACH))
-    kept: list[xr.DataArray] = [
-        found.sel(score=score, design=design, drop=True) for score, design in parts
-    ]
-    growth = type_draws.growth(xr.concat(kept, xr.IndexVariable("score", [s for s, _ in parts])))
+    parts = {"score": [_SHOWN[0], UNBIASED], "design": [equal, EACH]}
+    place: Any = {axis: xr.DataArray(labels, dims="score") for axis, labels in parts.items()}
+    growth = over_one(found.sel(place)).isel(j=-1)
     drawn = figures.facets(
         growth, x="scale", hue="run", row="score", column="prompting",
         error="error", log_y=True, x_label="multiple of the bandwidths",
@@ -367,8 +350,8 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
     values = _together(runs).value.sel(scale=runs[0].study.bandwidths.shown, design=EACH)
     together = type_draws.correlations(values, ["prompting", "j"]).mean("repeat")
     found = tables.t_intervals(values, "repeat")
-    for panel, name in zip(axes, type_draws.CLUSTERED, strict=True):
-        conditional, r = type_draws.conditional_of(name), together.sel(score=name)
+    for panel, (name, conditional) in zip(axes, type_draws.CONDITIONAL.items(), strict=True):
+        r = together.sel(score=name)
         for run, colour, marker in zip(found.run.values, style.CYCLE, style.MARKERS, strict=False):
             look: dict[str, Any] = {"color": colour, "marker": marker, "ls": "", "capsize": 0}
             for prompting, face in zip(PROMPTINGS, (colour, "white"), strict=True):
@@ -380,7 +363,7 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
         panel.set(xlabel=name, ylabel=conditional, title=title)
     style.legend_above(figure, axes[0], columns=6)
     within = type_draws.correlations(values, ["j"]).mean("repeat")
-    named = within.sel(prompting=PROMPTINGS[1], score=(score := type_draws.CLUSTERED[0]))
+    named = within.sel(prompting=PROMPTINGS[1], score=(score := [*type_draws.CONDITIONAL][0]))
     finding = f"correlate at {together.min():.2f} to {together.max():.2f} over both promptings"
     finding += f"; {score} within named types at {named.min():.2f} to {named.max():.2f}"
     style.headline(figure, f"Conditional- and Cluster-scores {finding}")

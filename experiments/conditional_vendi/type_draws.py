@@ -19,7 +19,8 @@ FAMILIES = ("Vendi", "RKE")
 KINDS = ("Conditional-{}", "{}", "Cluster-{}", "K-means Cluster-{}")
 UNBIASED = "Conditional-RKE, unbiased"
 SCORES = (*(kind.format(family) for family in FAMILIES for kind in KINDS), UNBIASED)
-CLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KINDS[2:])
+# The conditional score of the family of each score by clusters.
+CONDITIONAL = {kind.format(of): f"Conditional-{of}" for of in FAMILIES for kind in KINDS[2:]}
 
 
 def draw_rows(
@@ -39,7 +40,7 @@ def draw_rows(
     return np.concatenate(outputs), np.concatenate(prompts)
 
 
-def gram_of(kernel: cv.Kernel, points: np.ndarray) -> np.ndarray:
+def gram_of(kernel: cv.Kernel, points: Any) -> np.ndarray:
     """The kernel of every two points, `[n, n]` in float64."""
     ready = kernel.prepare(jnp.asarray(points))
     return np.asarray(kernel.cross(ready, ready), np.float64)
@@ -66,11 +67,8 @@ def scores_of(
 ) -> np.ndarray:
     """Every score of some outputs by both promptings, `[promptings, scores]`.
 
-    Args:
-      outputs: their Gram matrix `[n, n]`.
-      prompts: the Gram matrix of each prompting.
-      types: of each row.
-      means: the K-means clusters of each prompting, None where they are not scored.
+    From the Gram matrices `[n, n]` of outputs and of each prompting, the type of each row, and the
+    clusters `means` of each prompting by K-means, None where they are not scored.
     """
     whole, found = effective(outputs), []
     for named, (gram, clusters) in enumerate(zip(prompts, means, strict=True)):
@@ -97,9 +95,7 @@ def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.
     rows = points[np.unique(kind, return_index=True)[1]].astype(np.float64)
     one_start: Any = {"n_init": 1}
     fits: list[Any] = [
-        KMeans(min(k, distinct), random_state=seed, **one_start).fit(
-            rows, sample_weight=np.bincount(kind)
-        )
+        KMeans(min(k, distinct), random_state=seed, **one_start).fit(rows, None, np.bincount(kind))
         for seed in np.asarray(seeds).tolist()
     ]
     fits.sort(key=lambda fit: fit.inertia_)
@@ -108,19 +104,14 @@ def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.
 
 def rand_index(first: np.ndarray, second: np.ndarray) -> float:
     """The adjusted Rand index of two clusterings: 1 where they are the same, 0 at chance."""
-    with extras.needed("clusters", package="scikit-learn", purpose="this study"):
-        from sklearn.metrics import adjusted_rand_score
-    return float(adjusted_rand_score(first, second))
+    from sklearn.metrics import adjusted_rand_score
+
+    return adjusted_rand_score(first, second)
 
 
-def growth(found: xr.DataArray) -> xr.Dataset:
-    """How many times the score of all types is that of one: the mean and 95% interval of draws."""
-    return tables.t_intervals(found.isel(j=-1, drop=True) / found.isel(j=0, drop=True), "repeat")
-
-
-def conditional_of(clustered: str) -> str:
-    """The conditional score of the family of a score by clusters."""
-    return f"Conditional-{clustered.rpartition('-')[2]}"
+def over_one(found: xr.DataArray) -> xr.Dataset:
+    """How many times the score of j types is that of one: the mean and 95% interval of draws."""
+    return tables.t_intervals(found / found.isel(j=0, drop=True), "repeat")
 
 
 def correlations(found: xr.DataArray, over: list[str]) -> xr.DataArray:
@@ -129,11 +120,8 @@ def correlations(found: xr.DataArray, over: list[str]) -> xr.DataArray:
     Along the axes `over`: j, or both promptings' j. NaN where a score does not change beyond
     rounding in some draw.
     """
-    x = found.sel(score=list(CLUSTERED))
-    y = found.sel(score=[conditional_of(name) for name in CLUSTERED])
-    y = y.assign_coords(score=x.score)
-    x_varies, y_varies = (
-        (v.max(over) - v.min(over) > agreement.rounding(1.0) * v.max(over)).all("repeat")
-        for v in (x, y)
-    )
-    return xr.corr(x, y, over).where(x_varies & y_varies)
+    least, most = found.min(over), found.max(over)
+    varies = (most - least > agreement.rounding(1.0) * most).all("repeat")
+    found = found.where(varies)
+    x, y = found.sel(score=[*CONDITIONAL]), found.sel(score=[*CONDITIONAL.values()])
+    return xr.corr(x, y.assign_coords(score=x.score), over)

@@ -27,9 +27,19 @@ def by_model(array):
     return {f"model {m}": rows for m, rows in enumerate(array)}
 
 
+def timed(call, clock):
+    """The median seconds of a call by a clock, and what the last one gave."""
+    spent = []
+    while sum(spent) < _TOGETHER:
+        started = clock()
+        result = call()
+        spent.append(clock() - started)
+    return sorted(spent)[len(spent) // 2], result
+
+
 def main(setup, call, later=""):
     """Runs a contestant and prints what it spent."""
-    names, spent = {"gram": gram, "by_model": by_model}, []
+    names = {"gram": gram, "by_model": by_model}
     for path in pathlib.Path().glob("*.npy"):
         import numpy as np
 
@@ -39,12 +49,8 @@ def main(setup, call, later=""):
     exec(setup, names)  # The study says what is run.
     run = eval(f"lambda: {call}", names)
     run()
-    while later and sum(spent) < _TOGETHER:
-        started = time.process_time()
-        run()
-        spent.append(time.process_time() - started)
-    median = sorted(spent)[len(spent) // 2] if spent else None
-    print("\n" + json.dumps({"seconds": median, "peak": memory()[1]}))
+    seconds = timed(run, time.process_time)[0] if later else None
+    print("\n" + json.dumps({"seconds": seconds, "peak": memory()[1]}))
 
 
 def memory():

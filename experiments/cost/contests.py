@@ -2,15 +2,15 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from experiments.cost import engines, peers, worker
-from experiments.cost.worker import Cell, Contestant, Worker, WorkerError
+from experiments.cost import engines, peers, timing, worker
+from experiments.cost.worker import Cell, Contestant
 
 # Seconds: calls as long as this need no warming up.
 _LONG = 1.0
@@ -59,12 +59,17 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
     },
 }
 PACKAGES = ("torch", "rke-score", "vendi-score", "matfree")
+EVERY = {name: entry for of in CONTESTANTS.values() for name, entry in of.items()}
 
 
-def counted(entry: Entry, seconds: np.ndarray) -> np.ndarray:
-    """The calls that count: all but the first, which warms up, unless all are long and compiled."""
-    warm = seconds.size > 0 and seconds.min() >= _LONG and not entry.compiles
-    return seconds[0 if warm else 1 :]
+def counted(seconds: xr.DataArray) -> xr.DataArray:
+    """Those of the calls that count, first: not that of the first call, where it warms up.
+
+    Seconds are over `contestant` and `call`; NaN is no call.
+    """
+    compiles = seconds.contestant.isin([name for name, entry in EVERY.items() if entry.compiles])
+    warms_up = compiles | (seconds.min("call") < _LONG)
+    return seconds.shift(call=-1).where(warms_up, seconds)
 
 
 def choose(study: Any, part: str, n: int, memory: float) -> tuple[dict[str, Entry], dict[str, str]]:
@@ -93,72 +98,50 @@ def choose(study: Any, part: str, n: int, memory: float) -> tuple[dict[str, Entr
 
 
 def run_cell(
-    entries: Mapping[str, Entry], request: Cell, study: Any, say: Callable[[str], None]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Starts the contestants' processes, compiles one after the other, calls all in turn.
+    entries: Mapping[str, Entry], cell: Cell, study: Any, say: Callable[[str], None]
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+    """Lets the contestants of a cell take turns, each in its process, as `timing.in_turns`."""
 
-    `say` is called with the name of whose turn it is. Gives the results by name, and the reason by
-    the name of those that failed.
-    """
-    results: dict[str, Any] = {}
-    failed: dict[str, str] = {}
-
-    def is_due(name: str) -> bool:
-        seconds, calls = results[name]["seconds"], entries[name].calls
-        if calls == "rounds":
-            return counted(entries[name], np.array(seconds)).size < study.repeats
-        return len(seconds) < (1 if calls == "once" else study.seeds)
+    def wanted(name: str, calls: list[dict[str, Any]]) -> int:
+        entry = entries[name]
+        if entry.calls != "rounds":
+            return {"once": 1, "seeds": study.seeds}[entry.calls]
+        warms_up = entry.compiles or min((of["seconds"] for of in calls), default=0) < _LONG
+        return study.repeats + warms_up
 
     with contextlib.ExitStack() as stack:
-        workers = {name: stack.enter_context(Worker()) for name in entries}
+        pools = {name: stack.enter_context(worker.processes()) for name in entries}
 
-        def attempt(name: str, do: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-            say(f"{name}: {do.__name__}")
-            try:
-                return workers[name].request(do, *arguments) or {}
-            except WorkerError as error:
-                failed[name] = str(error)
-                results.pop(name, None)
-                return {}
+        def call(name: str, seed: int) -> dict[str, Any]:
+            return pools[name].submit(worker.run, entries[name].function, cell, seed).result()
 
-        for name, entry in entries.items():
-            results[name] = {"seconds": [], "values": []}
-            attempt(name, worker.prepare, entry.function, request)
-        seed = 0
-        while due := [*filter(is_due, results)]:
-            for name in due:
-                for quantity, value in attempt(name, worker.run, seed).items():
-                    results[name][quantity].append(value)
-            seed += 1
-        for name in list(results):
-            if finished := attempt(name, worker.finish):
-                results[name] |= finished
-    return results, failed
+        calls = {name: partial(call, name) for name in entries}
+        return timing.in_turns(calls, wanted, say)
 
 
-def dataset(results: Mapping[str, Any], left_out: Mapping[str, str]) -> xr.Dataset:
+def dataset(
+    given: Mapping[str, Sequence[Mapping[str, Any]]], left_out: Mapping[str, str]
+) -> xr.Dataset:
     """The measurements of a cell, with the axes `contestant`, `call`, `quantity` and `end`.
 
     A `value` is an estimate and the ends of its interval, or a number and NaN. `left_out` says why
     a contestant took no part or failed, '' where it did.
     """
-    names, runs = [*results, *left_out], list(results.values())
-    quantities = list(dict.fromkeys(q for of in runs for values in of["values"] for q in values))
-    seconds = np.full((len(names), max((len(of["seconds"]) for of in runs), default=1)), np.nan)
-    values = np.full((*seconds.shape, len(quantities), 3), np.nan)
-    for row, of in enumerate(runs):
-        seconds[row, : len(of["seconds"])] = of["seconds"]
-        for call, found in enumerate(of["values"]):
-            for name, numbers in found.items():
-                values[row, call, quantities.index(name), : np.size(numbers)] = numbers
-    memory = [results.get(name, {}).get("memory_bytes", np.nan) for name in names]
-    reasons = [left_out.get(name, "") for name in names]
+    names = [*given, *left_out]
+    quantities = list(dict.fromkeys(q for of in given.values() for c in of for q in c["values"]))
+    seconds = np.full((len(names), max(map(len, given.values()), default=1)), np.nan)
+    values, memory = np.full((*seconds.shape, len(quantities), 3), np.nan), seconds[:, 0].copy()
+    for row, calls in enumerate(given.values()):
+        for number, of in enumerate(calls):
+            seconds[row, number], memory[row] = of["seconds"], of["memory_bytes"]
+            for name, numbers in of["values"].items():
+                values[row, number, quantities.index(name), : np.size(numbers)] = numbers
     return xr.Dataset(
         {
             "seconds": (("contestant", "call"), seconds),
             "value": (("contestant", "call", "quantity", "end"), values),
-            "memory_bytes": ("contestant", np.array(memory, float)),
-            "left_out": ("contestant", np.array(reasons, str)),
+            "memory_bytes": ("contestant", memory),
+            "left_out": ("contestant", np.array([left_out.get(name, "") for name in names], str)),
         },
         {"contestant": np.array(names, str), "quantity": np.array(quantities, str)},
     )

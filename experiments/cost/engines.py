@@ -26,7 +26,7 @@ _SCORES = ("vendi", "conditional", "information")
 # Products with the matrix that both estimates of H(X, T) spend: ours in all, and the splits into
 # probes x steps that plain quadrature may choose among (the best in hindsight counts).
 PRODUCTS = 448
-_BUDGET = {"block": 32, "sweeps": 8, "probes": 16, "steps": 12}
+_BUDGET = estimators.Budget(block=32, sweeps=8, probes=16, steps=12)
 _SPLITS = ((56, 8), (28, 16))
 
 
@@ -39,7 +39,7 @@ def _compiled(
 ) -> Contestant:
     """Calls a function that is compiled ahead of time."""
     compiled = jax.jit(function).lower(*arguments).compile()
-    return Contestant(lambda seed: lambda: jax.block_until_ready(compiled(*arguments)), read)
+    return Contestant(lambda seed: jax.block_until_ready(compiled(*arguments)), read)
 
 
 def _kernels(cell: Cell) -> dict[str, Any]:
@@ -51,15 +51,12 @@ def library(cell: Cell) -> Contestant:
     """Ours: the entropies of order 2 as every score computes them, of points checked before."""
     points = Pairs(*_points(cell), **_kernels(cell))
 
-    def call() -> entropies.PerTerm:
+    def call(seed: int) -> entropies.PerTerm:
         (computed,) = computation.compute(points, [entropies.Entropy(2)], computation.AUTO)
         return jax.block_until_ready(computed.values)
 
-    def read(nats: Any) -> Any:
-        """The norms whose negative logarithms they are."""
-        return peers.read_norms(np.exp(-np.array(nats, np.float64)))
-
-    return Contestant(lambda seed: call, read)
+    # The norms, whose negative logarithms the entropies are.
+    return Contestant(call, lambda nats: peers.read_norms(np.exp(-np.array(nats, np.float64))))
 
 
 def dense_jax(cell: Cell) -> Contestant:
@@ -117,24 +114,22 @@ def exact(cell: Cell) -> Contestant:
         return values
 
     # One after the other: together their Grams would be held at the same time.
-    return Contestant(
-        lambda seed: lambda: [jax.block_until_ready(call(*points)) for call in calls], read
-    )
+    return Contestant(lambda seed: [jax.block_until_ready(of(*points)) for of in calls], read)
 
 
 def stored(cell: Cell) -> Contestant:
     """Ours: `decompose` by `Stored` with a tolerance, from the arrays on."""
-    call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
+    points, kernels = _points(cell), _kernels(cell)
 
-    def ready(seed: int) -> Callable[[], Any]:
+    def call(seed: int) -> cv.scores.Decomposition:
         method = computation.named("stored", key=jax.random.key(seed), rtol=cell["rtol"])
-        return lambda: jax.block_until_ready(call(method=method))
+        return jax.block_until_ready(cv.decompose(*points, **kernels, method=method))
 
     def read(result: cv.scores.Decomposition) -> dict[str, Any]:
         found = {n: [getattr(result, n), *getattr(result.intervals, n)] for n in _SCORES}
         return {name: np.log(np.array(of, np.float64)).tolist() for name, of in found.items()}
 
-    return Contestant(ready, read)
+    return Contestant(call, read)
 
 
 def _interval(estimate: Any) -> list[float]:
@@ -146,10 +141,10 @@ def by_tolerance(cell: Cell) -> Contestant:
     """Ours: the tolerance asked of the three scores of order 1, and the same measures truncated."""
     points = _points(cell)
 
-    def ready(seed: int) -> Callable[[], Any]:
+    def call(seed: int) -> Any:
         # Made anew for every seed: otherwise they would take memory in the turns of others.
         gram_x, gram_t = _grams(cell, *points)
-        return lambda: refinement.refine(
+        return refinement.refine(
             [gram_x, gram_t, gram_x * gram_t],
             [cv.von_neumann],
             lambda estimates: log_scores(*estimates),
@@ -165,19 +160,15 @@ def by_tolerance(cell: Cell) -> Contestant:
             found |= {name + suffix: _interval(score) for name, score in scores._asdict().items()}
         return found
 
-    return Contestant(ready, read)
+    return Contestant(call, read)
 
 
 def by_budget(cell: Cell) -> Contestant:
     """Ours: H(X, T) from a measure of a fixed budget of products."""
     joint = jax.block_until_ready(operator.mul(*_grams(cell, *_points(cell))))
-
-    def ready(seed: int) -> Callable[[], Any]:
-        key, budget = jax.random.key(seed), estimators.Budget(**_BUDGET)
-        return lambda: refinement.spectral_measure(joint, key=key, budget=budget)
-
     return Contestant(
-        ready, lambda found: {f"joint {PRODUCTS}": _interval(found.entropy(cv.von_neumann))}
+        lambda seed: refinement.spectral_measure(joint, key=jax.random.key(seed), budget=_BUDGET),
+        lambda found: {f"joint {PRODUCTS}": _interval(found.entropy(cv.von_neumann))},
     )
 
 
@@ -207,4 +198,4 @@ def plain_quadrature(cell: Cell) -> Contestant:
             for probes, steps in _SPLITS
         }
 
-    return Contestant(lambda seed: lambda: estimates(seed), dict)
+    return Contestant(estimates, dict)

@@ -3,6 +3,7 @@
 The cost of a step does not depend on the sampler's parameters, so they are random.
 """
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +23,6 @@ from experiments.generators import diffusion, latent_diffusion
 from experiments.lab import figures, style
 
 _KINDS = {"conditional_rke": "Conditional-RKE", "conditional_vendi": "Conditional-Vendi"}
-_MIB = 2**20
 _SCALE = 7.5  # Of classifier-free guidance; the paper's.
 _ENOUGH_S = 60.0  # A slow call is repeated less often once all took so many seconds.
 
@@ -30,12 +30,10 @@ _ENOUGH_S = 60.0  # A slow call is repeated less often once all took so many sec
 class GuidanceCost(lab.Study):
     """How much time and memory does a guided step take as its window grows?"""
 
-    name = "guidance_cost"
     control = "A step of the sampler is timed in turns with it; the window is the question."
     grows = ("window",)
     unrepeated = ("repeat", "step", "update", "remember")
     data = None
-    drawings = ("guidance_cost",)
 
     model: str = lab.flag(
         "emoji",
@@ -105,26 +103,25 @@ class GuidanceCost(lab.Study):
             "update": lambda: update(memory, *batch),
             "remember": lambda: remember(memory, *batch),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in calls}
         for call in calls.values():
             jax.block_until_ready(call())
+        rounds: list[list[float]] = []
         began = time.perf_counter()
-        for done in range(self.repeats):  # In turns: what else the machine does falls on all.
-            if time.perf_counter() - began > _ENOUGH_S and done >= timing.AT_LEAST:
+        while len(rounds) < self.repeats:  # In turns: what else the machine does falls on all.
+            if time.perf_counter() - began > _ENOUGH_S and len(rounds) >= timing.AT_LEAST:
                 break
-            for name, call in calls.items():
-                started = time.perf_counter()
+            marks = [time.perf_counter()]
+            for call in calls.values():
                 jax.block_until_ready(call())
-                seconds[name].append(time.perf_counter() - started)
-        needs: dict[str, Any] = {
-            name: of.memory_analysis() for name, of in (("update", update), ("step", step))
-        }
-        bytes_of = {"state": sum(leaf.nbytes for leaf in jax.tree.leaves(memory))} | {
-            f"{name}_bytes": of.argument_size_in_bytes + of.temp_size_in_bytes
-            for name, of in needs.items()
-        }
-        arrays = {name: (("repeat",), values) for name, values in seconds.items()}
-        return xr.Dataset(arrays | bytes_of, {"repeat": range(len(seconds["step"]))})
+                marks.append(time.perf_counter())
+            rounds.append(np.diff(marks).tolist())
+        seconds = zip(calls, np.transpose(rounds), strict=True)
+        found: dict[str, Any] = {name: ("repeat", of) for name, of in seconds}
+        found["state"] = sum(leaf.nbytes for leaf in jax.tree.leaves(memory))
+        for name, compiled in {"update": update, "step": step}.items():
+            needs: Any = compiled.memory_analysis()
+            found[f"{name}_bytes"] = needs.argument_size_in_bytes + needs.temp_size_in_bytes
+        return xr.Dataset(found, {"repeat": range(len(rounds))})
 
     def tables(self, run):
         """Steps of the guide over those of the sampler, milliseconds, and memory."""
@@ -132,10 +129,12 @@ class GuidanceCost(lab.Study):
         grid = Table("guide", "window", *heads, "state, MiB", "all, MiB")
         for cell, found in run.results.items():
             update, step = found["update"], found.step
-            times = (update / step, 1e3 * update, 1e3 * step)
-            memory = (f"{found[name].item() / _MIB:.3g}" for name in ("state", "update_bytes"))
+            times = (
+                timing.spread(of, "repeat") for of in (update / step, 1e3 * update, 1e3 * step)
+            )
+            memory = (f"{found[name].item() / 2**20:.3g}" for name in ("state", "update_bytes"))
             place = _KINDS[cell.values["kind"]], f"{cell.values['window']:,}"
-            grid.add_row(*place, *(timing.spread(of).words(2) for of in times), *memory)
+            grid.add_row(*place, *(timing.in_words(of, 2).item() for of in times), *memory)
         yield grid
 
     @classmethod
@@ -143,15 +142,12 @@ class GuidanceCost(lab.Study):
         """`ms(what, kind, window)`; `steps(kind, window)`, over the sampler's; and the table."""
         found = runs[0].found
 
-        def steps(kind: str, window: int) -> float:
-            return ms("update", kind, window, found.step)
-
         def ms(what: str, kind: str, window: int, over: Any = 1e-3) -> float:
             times = (found[what] / over).sel(kind=f"conditional_{kind}", window=window)
-            return timing.spread(times).median
+            return timing.spread(times, "repeat")[0].item()
 
         (table,) = runs[0].study.tables(runs[0])
-        return {"steps": steps, "ms": ms, "table": table}
+        return {"steps": functools.partial(ms, "update", over=found.step), "ms": ms, "table": table}
 
     @classmethod
     def figures(cls, runs):
@@ -162,9 +158,8 @@ def _guide(
     kind: str, window: int, bandwidths: tuple[float, float], prompt_size: int
 ) -> optax.GradientTransformationExtraArgs:
     """Guidance by Conditional-RKE, or by Conditional-Vendi with a tenth of its eigenvalues."""
-    latents, prompts = map(cv.Gaussian, bandwidths)
-    options: Any = {"output_kernel": latents, "prompt_kernel": prompts}
-    options |= {"window": window, "prompt_size": prompt_size}
+    options: Any = {"window": window, "prompt_size": prompt_size}
+    options["output_kernel"], options["prompt_kernel"] = map(cv.Gaussian, bandwidths)
     if kind == "conditional_rke":
         return cv.guidance.conditional_rke(**options)
     return cv.guidance.conditional_vendi(**options, truncation=max(1, window // 10))
@@ -201,9 +196,7 @@ def _sampler(model: str, batch: int, key: jax.Array) -> tuple[Any, tuple[Any, ..
 
 def _figure(run: lab.Run) -> Any:
     study, found = run.study, run.found.assign_coords(kind=list(_KINDS.values()))
-    spreads = 1e3 * found["update"].quantile([0.5, 0, 1], "repeat", skipna=False).rename(
-        quantile="end"
-    )
+    spreads = 1e3 * timing.spread(found["update"], "repeat")
     step = 1e3 * found.step.median().item()
 
     def each(panel, part):

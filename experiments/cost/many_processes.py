@@ -2,12 +2,10 @@
 
 import functools
 import math
-import multiprocessing
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -23,7 +21,7 @@ from condvendi_jax.grams import Layout, TiledGram
 from condvendi_jax.grams.operators import together
 from condvendi_jax.spectra import Budget, spectral_measure
 from experiments import lab
-from experiments.cost import timing
+from experiments.cost import timing, worker
 from experiments.data import mixture
 
 DIMENSIONS = 768, 512  # Of outputs and prompts.
@@ -43,7 +41,6 @@ _ONE_THREAD = {
 class ManyProcesses(lab.Study):
     """What do several processes gain, and what do they send each other?"""
 
-    name = "many_processes"
     control = "The same work is done by one process; weak scaling lets n grow with them."
     grows = ("n",)
     unrepeated = ("wall", "busy", "loopback", "sent", "messages")
@@ -61,10 +58,9 @@ class ManyProcesses(lab.Study):
 
     def cells(self):
         """Every way with n pairs, and with n^2 / P fixed."""
-        most = self.processes[-1]
         found = []
         for count in self.processes:
-            weak = round(self.n * math.sqrt(count / most))
+            weak = round(self.n * math.sqrt(count / self.processes[-1]))
             sizes = [(way, n) for way in WAYS for n in dict.fromkeys((self.n, weak))]
             found += [lab.Cell((("way", w), ("n", n), ("processes", count))) for w, n in sizes]
         return found
@@ -79,11 +75,7 @@ class ManyProcesses(lab.Study):
             probe.bind(("localhost", 0))
             address = f"localhost:{probe.getsockname()[1]}"
         measure = functools.partial(_measure, address, processes, way, n, self.repeats)
-        spawn = multiprocessing.get_context("spawn")
-        with (
-            mock.patch.dict(os.environ, _ONE_THREAD),
-            ProcessPoolExecutor(processes, mp_context=spawn) as pool,
-        ):
+        with mock.patch.dict(os.environ, _ONE_THREAD), worker.processes(processes) as pool:
             parts = list(pool.map(measure, range(processes)))
         by_call = {name: np.max([part[name] for part in parts], axis=0) for name in _TAKEN}
         return xr.Dataset({k: ("end", [min(of), max(of)]) for k, of in by_call.items()})
@@ -104,7 +96,8 @@ class ManyProcesses(lab.Study):
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
         """`fastest(variable, way, n, processes)`; `gain(way, processes)`; the table."""
-        run = runs[0]
+        (run,) = runs
+        (table,) = run.study.tables(run)
 
         def fastest(variable: str, way: str, n: int, processes: int) -> float:
             cell = {"way": way.replace("_", " "), "n": n, "processes": processes}
@@ -114,7 +107,7 @@ class ManyProcesses(lab.Study):
             one, several = (fastest("busy", way, run.study.n, p) for p in (1, processes))
             return one / several
 
-        return {"fastest": fastest, "gain": gain, "table": next(iter(run.study.tables(run)))}
+        return {"fastest": fastest, "gain": gain, "table": table}
 
 
 def _measure(
@@ -125,7 +118,6 @@ def _measure(
     All processes run it together.
     """
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_enable_compilation_cache", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, processes, index)
     mesh = Mesh(np.array(jax.devices()), ("rows",))

@@ -38,7 +38,7 @@ def float64(cell: Cell) -> Contestant:
     centred = [p - p.mean(axis=0) for p in points]
     n = cell["n"]
 
-    def sums() -> np.ndarray:
+    def sums(seed: int) -> np.ndarray:
         total = np.zeros(3)
         for start in range(0, n, _ROWS):
             squares = [
@@ -50,7 +50,7 @@ def float64(cell: Cell) -> Contestant:
                 total[index] += square[:, :rows].sum() + 2 * square[:, rows:].sum()
         return total / n**2
 
-    return Contestant(lambda seed: sums, read_norms)
+    return Contestant(sums, read_norms)
 
 
 def _torch_tensors(*arrays: np.ndarray) -> tuple[Any, list[Any], Callable[[], None]]:
@@ -73,7 +73,7 @@ def dense_torch(cell: Cell) -> Contestant:
     """A peer: the same norms from two n x n arrays in torch, squared in the exponent, in place."""
     torch, points, synchronize = _torch_tensors(*load_points(cell))
 
-    def norms() -> list[Any]:
+    def norms(seed: int) -> list[Any]:
         squares = [
             _torch_log_gram(torch, p, bandwidth).mul_(2).exp_()
             for p, bandwidth in zip(points, cell["bandwidths"], strict=True)
@@ -83,9 +83,7 @@ def dense_torch(cell: Cell) -> Contestant:
         synchronize()
         return sums
 
-    return Contestant(
-        lambda seed: norms, lambda sums: read_norms([float(s) / cell["n"] ** 2 for s in sums])
-    )
+    return Contestant(norms, lambda sums: read_norms([float(s) / cell["n"] ** 2 for s in sums]))
 
 
 def rke_score(cell: Cell) -> Contestant:
@@ -96,7 +94,7 @@ def rke_score(cell: Cell) -> Contestant:
     bandwidth = cell["bandwidths"][0]
     engine = RKE(kernel_bandwidth=[bandwidth])
     return Contestant(
-        lambda seed: lambda: engine.compute_rke_mc_frobenius_norm(outputs),
+        lambda seed: engine.compute_rke_mc_frobenius_norm(outputs),
         lambda norms: {"outputs": float(norms[bandwidth])},
     )
 
@@ -107,12 +105,12 @@ def torch_eigenvalues(cell: Cell) -> Contestant:
     gram = _torch_log_gram(torch, points, cell["bandwidths"][0]).clamp_(max=0).exp_()
     gram.fill_diagonal_(1).div_(cell["n"])
 
-    def call() -> Any:
+    def call(seed: int) -> Any:
         values = torch.linalg.eigvalsh(gram)
         synchronize()
         return values
 
-    return Contestant(lambda seed: call, lambda values: {"vendi": entropy(values.cpu())})
+    return Contestant(call, lambda values: {"vendi": entropy(values.cpu())})
 
 
 def vendi_score(cell: Cell) -> Contestant:
@@ -124,5 +122,5 @@ def vendi_score(cell: Cell) -> Contestant:
     gram = gaussian(centred, centred, cell["bandwidths"][0])
     np.fill_diagonal(gram, 1)
     return Contestant(
-        lambda seed: lambda: vendi.score_K(gram), lambda score: {"vendi": float(np.log(score))}
+        lambda seed: vendi.score_K(gram), lambda score: {"vendi": float(np.log(score))}
     )

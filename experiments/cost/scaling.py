@@ -16,17 +16,18 @@ from typing import Any
 
 import jax
 import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from rich.table import Table
 
 from condvendi_jax.base import memory
 from condvendi_jax.cli import provenance
 from experiments import data as data_sets
 from experiments import lab
-from experiments.cost import contests, measured, timing
-from experiments.cost.contests import PACKAGES
-from experiments.cost.measured import PARTS
-from experiments.cost.worker import Worker
+from experiments.cost import contests, engines, timing, worker
+from experiments.cost.contests import CONTESTANTS, EVERY, PACKAGES, counted
 from experiments.data import mixture
-from experiments.lab import Bandwidths, scales
+from experiments.lab import Bandwidths, Run, figures, scales, style, tables
 
 # What is measured beside the shipped pictures of emoji: captions of photographs, as outputs.
 _BESIDE = {"captions": "captioning"}
@@ -34,15 +35,22 @@ _BESIDE = {"captions": "captioning"}
 _NARROW = 0.65
 _REAL_N = 4000
 _SMALLEST = {"cpu": 500, "accelerator": 4000}  # Of the sizes that double.
+PARTS = {"order2": "order 2", "exact": "exact", "measure": "measure"}
+"""The names of the parts in cells, by what flags call them."""
+# By part: what a panel shows, and the lines in it, ours first.
+_PANELS = {
+    "order 2": ("three norms of order 2", ("library", "dense JAX", "dense torch", "rke-score")),
+    "exact": (
+        "all eigenvalues of one matrix",
+        ("spectrum", "jnp.linalg.eigvalsh", "torch.linalg.eigvalsh", "vendi_score"),
+    ),
+}
+_COLOURS = (style.BLUE, style.VERMILION, style.ORANGE, style.PINK)
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """A data set of the benchmark.
-
-    Its kind is 'mixture', 'real', or 'narrow' (the same arrays as the real data before it, under
-    smaller bandwidths).
-    """
+    """A data set: a 'mixture', a 'real' one, or the one before it 'narrow', at less bandwidth."""
 
     description: str
     n: int
@@ -53,11 +61,9 @@ class Points:
 class Scaling(lab.Study):
     """How do speed, memory and accuracy of the library compare with its peers?"""
 
-    name = "scaling"
     grows = ("n",)
     unrepeated = ("seconds", "memory_bytes", "left_out", "device", "cores", "versions")
     version = 3
-    drawings = ("scaling_time", "scaling_estimates")
     control = "Contestants of a cell take turns on the same data, each in a process of its own."
 
     parts: tuple[str, ...] = lab.flag(
@@ -96,8 +102,8 @@ class Scaling(lab.Study):
                 versions[package] = importlib.metadata.version(package)
         # This process measures nothing and must not take the accelerator from those that do.
         jax.config.update("jax_platforms", "cpu")
-        with Worker() as worker:
-            limit, on = worker.request(_device)
+        with worker.processes() as pool:
+            limit, on = pool.submit(_device).result()
         scratch = tempfile.TemporaryDirectory()
         folder = pathlib.Path(scratch.name)
         points, arrays = self._write(folder, load(), seed)
@@ -107,18 +113,10 @@ class Scaling(lab.Study):
 
     def _write(self, folder, pairs, seed):
         """Writes the points that the processes read; data sets by name, all arrays that enter."""
-        points: dict[str, Points] = {}
-        arrays: dict[str, np.ndarray] = {}
-
-        def add(name, description, bandwidths, kind):
-            outputs, prompts = (np.load(path, mmap_mode="r") for path in paths(folder, name))
-            arrays.update({f"{name} outputs": outputs, f"{name} prompts": prompts})
-            points[name] = Points(description, len(outputs), bandwidths, kind)
-
-        dimensions = self.output_dimension, self.prompt_dimension
-        write_mixture(folder, max(self.largest.values(), default=2), dimensions, seed)
+        dimensions, n = (self.output_dimension, self.prompt_dimension), max(self.largest.values())
+        write_mixture(folder, n, dimensions, seed)
         given = Bandwidths("given", self.bandwidth, self.bandwidth, "given")
-        add("mixture", mixture.describe(dimensions), given, "mixture")
+        points = {"mixture": Points(mixture.describe(dimensions), n, given, "mixture")}
         first = f"{pairs.name} (set)" if pairs.name == "mixture" else pairs.name
         beside = _BESIDE if pairs.name == "emoji" else {}
         real = {first: pairs} | {name: data_sets.load(which) for name, which in beside.items()}
@@ -127,10 +125,15 @@ class Scaling(lab.Study):
             for path, rows in zip(paths(folder, name), (pairs.outputs, pairs.prompts), strict=True):
                 np.save(path, np.asarray(rows, np.float32)[order])
             median = scales.by_rule(pairs, "median", seed)
-            add(name, pairs.description, median, "real")
+            points[name] = Points(pairs.description, len(pairs), median, "real")
             if name == first:
                 narrow = {"kind": "narrow", "bandwidths": median.scaled(_NARROW)}
                 points[f"{name}, narrow"] = dataclasses.replace(points[name], **narrow)
+        arrays = {
+            f"{name} {role}": np.load(path, mmap_mode="r")
+            for name in ("mixture", *real)
+            for role, path in zip(("outputs", "prompts"), paths(folder, name), strict=True)
+        }
         return points, arrays
 
     def cells(self):
@@ -172,14 +175,14 @@ class Scaling(lab.Study):
 
     def tables(self, run):
         """Seconds and memory of every contest, then the accuracy, who was left out, the machine."""
-        among = measured.records(run)
-        yield from (measured.contest(part, among) for part in self.largest)
-        yield measured.contest("order 2", among, memory=True)
-        grid = measured.accuracy(among)
+        found = of_run(run)
+        yield from (contest(part, found) for part in self.largest)
+        yield contest("order 2", found, memory=True)
+        grid = accuracy(found)
         notes = [
-            f"left out: {name} ({record.part}, {record.data}, n = {record.n:,}): {why}"
-            for record in among
-            for name, why in record.found.left_out.to_series().items()
+            "left out: {} ({part}, {data}, n = {n:,}): {}".format(name, why, **cell.values)
+            for cell, of_cell in run.results.items()
+            for name, why in of_cell.left_out.to_series().items()
             if why
         ]
         grid.caption = "\n".join([*notes, f"on {_machine(run)}"])
@@ -188,23 +191,205 @@ class Scaling(lab.Study):
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
         """Tables, the machine, `ratio(part, one, other, n)` of mixtures, the worst errors."""
-        among = [record for run in runs[:1] for record in measured.records(run)]
-        accurate = [of for record in among if (of := record.errors("by tolerance")).error.size]
-        rms = [[measured.rms(r.at_products(k)) for k in ("plain SLQ", "by budget")] for r in among]
+        found = of_run(runs[0])
+        norms = found.value.sel(part="order 2").isel(call=0, end=0)
+        ours, exact = (norms.sel(contestant=name) for name in ("library", "float64"))
+        held = errors(found, "by tolerance").held
+        plain, budget = (rms(found, name) for name in ("plain SLQ", "by budget"))
         return {
-            "ratio": functools.partial(measured.ratio, among),
-            "contest": lambda part: measured.contest(PARTS[part], among),
-            "accuracy": measured.accuracy(among),
-            "machine": "".join(map(_machine, runs[:1])),
-            "norm_error": max((record.norm_error() for record in among), default=np.nan),
-            "held": sum(of.held.sum().item() for of in accurate),
-            "intervals": sum(of.held.count().item() for of in accurate),
-            "factor": np.nanmin([*(plain / ours for plain, ours in rms), np.inf]),
+            "ratio": functools.partial(of_mixture, found),
+            "contest": lambda part: contest(PARTS[part], found),
+            "accuracy": accuracy(found),
+            "machine": _machine(runs[0]),
+            "norm_error": abs(ours / exact - 1).max(),
+            "held": held.sum(),
+            "intervals": held.count(),
+            "factor": (plain / budget).min(),
         }
 
     @classmethod
     def figures(cls, runs):
-        return measured.draw(runs[0])
+        (run,) = runs
+        found, study = of_run(run), run.study
+        dtype = next(iter(run.provenance.values()))["dtype"]
+        words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
+        words += f"{study.repeats} calls or more."
+        drawn = draw_times(found.sel(data="mixture")), draw_shares(found, study.rtol)
+        named = zip(("scaling_time", "scaling_estimates"), drawn, strict=True)
+        return {name: style.caption(of, words) for name, of in named if of is not None}
+
+
+def of_run(run: Run) -> xr.Dataset:
+    """The results of all cells, NaN where there are none, of every part and contestant.
+
+    `seconds` are of the calls that count; `mebibytes` is the memory that they took at their peak,
+    beyond data and runtime.
+    """
+    places = {"part": [*CONTESTANTS], "data": [*run.study.points], "contestant": [*EVERY]}
+    cells = [(c.coordinates, of.assign_coords(call=of.call)) for c, of in run.results.items()]
+    found = lab.gather(cells).reindex(places)  # Not all have as many calls.
+    seconds = counted(found.seconds)
+    enough = seconds.count("call") >= timing.AT_LEAST
+    mebibytes = found.memory_bytes.where(enough) / 2**20
+    return found.assign(seconds=seconds.where(enough), mebibytes=mebibytes)
+
+
+def ratio(found: xr.Dataset, one: Any, other: str) -> xr.DataArray:
+    """The time of a contestant, or of several, over another's, of calls that took turns.
+
+    It is a `timing.spread`.
+
+    Raises:
+      ValueError: a contestant is compared with itself, which says nothing.
+    """
+    if one == other:
+        raise ValueError(f"{one} is compared with itself.")
+    of_other = found.seconds.sel(contestant=other, drop=True)
+    return timing.spread(found.seconds.sel(contestant=one) / of_other, "call")
+
+
+def of_mixture(found: xr.Dataset, part: str, one: str, other: str, n: int = 0) -> xr.Dataset:
+    """One's `time` and `memory` over the other's, of the mixture at n or the largest there is.
+
+    Names have _ for what is no letter.
+    """
+    names = {re.sub(r"\W", "_", name): name for name in EVERY}
+    mixture = found.sel(part=PARTS[part], data="mixture")
+    memory = mixture.mebibytes / mixture.mebibytes.sel(contestant=names[other], drop=True)
+    ratios = {
+        "time": ratio(mixture, names[one], names[other]),
+        "memory": memory.sel(contestant=names[one]),
+    }
+    there = xr.Dataset(ratios).dropna("n", subset=["time"])
+    return there.sel(n=n) if n else there.isel(n=-1)
+
+
+def errors(found: xr.Dataset, name: str) -> xr.Dataset:
+    """The relative errors of a contestant's scores over the seeds, where there are three.
+
+    Quantities are called 'vendi', 'conditional-t200' or 'joint 448': what follows a space says
+    how it was computed and has no part in the exact value. `half` is half the width of the
+    interval, relative to the score; `held` whether it holds the exact value, 0 or 1.
+    """
+    values = found.value.sel(part="measure")
+    names = values.quantity.values.tolist()
+    exact = values.sel(contestant="exact", drop=True).isel(call=0, end=0)
+    truth = exact.reindex(quantity=[name.partition(" ")[0] for name in names])
+    truth = truth.assign_coords(quantity=names)
+    value, low, high = values.sel(contestant=name, drop=True).transpose("end", ...)
+    known = truth.notnull() & (value.count("call") >= timing.AT_LEAST)
+    held = ((low <= truth) & (truth <= high)).where(low.notnull())
+    error, half = abs(np.expm1(value - truth)), np.expm1((high - low) / 2)
+    return xr.Dataset({"error": error, "half": half, "held": held}).where(known)
+
+
+def rms(found: xr.Dataset, name: str) -> xr.DataArray:
+    """The rms error of exp H(X, T) at `engines.PRODUCTS` products over seeds; of the best split."""
+    error = errors(found, name).error
+    of_splits = error.where(error.quantity.str.startswith(f"joint {engines.PRODUCTS}"))
+    return np.sqrt((of_splits**2).mean("call")).min("quantity")
+
+
+def contest(part: str, found: xr.Dataset, memory: bool = False) -> Table:
+    """Seconds a call of a part's contestants, or the MiB that it takes, a row a data set and n."""
+    names = [name for name, entry in CONTESTANTS[part].items() if entry.calls == "rounds"]
+    there = found.sel(part=part, contestant=names)
+    there = there.dropna("contestant", how="all", subset=["seconds"])
+    words = timing.in_words(timing.spread(there.seconds, "call"))
+    if memory:
+        of_memory = xr.apply_ufunc("{:,.0f}".format, there.mebibytes, vectorize=True)
+        words = of_memory.where(there.mebibytes.notnull())
+    shown = words.assign_coords(n=[f"{n:,}" for n in words.n.values]).to_dataset(name="value")
+    grid = tables.table(shown, rows=("data", "n"), columns="contestant")
+    grid.title = f"{part}: {'MiB' if memory else 'seconds a call'}"
+    return grid
+
+
+def accuracy(found: xr.Dataset) -> Table:
+    """The accuracy of order 1 against all eigenvalues: a row a data set and n."""
+    heads = ("seeds", "largest error", "mean half interval", "truncated: largest error", "held")
+    per = f"rms error at {engines.PRODUCTS} products", "plain SLQ"
+    grid = Table("data", "n", *heads, *per, title="order 1: accuracy")
+    of, axes = errors(found, "by tolerance"), ("quantity", "call")
+    cut = of.quantity.str.contains("-t")
+    whole = of.where(~cut)
+    numbers = {
+        "seeds": of.error.notnull().any("quantity").sum("call"),
+        "error": whole.error.max(axes),
+        "half": whole.half.mean(axes),
+        "truncated": of.error.where(cut).max(axes),
+        "held": of.held.sum(axes),
+        "intervals": of.held.count(axes),
+        "by budget": rms(found, "by budget"),
+        "plain SLQ": rms(found, "plain SLQ"),
+    }
+    lines = xr.Dataset(numbers).to_dataframe(dim_order=["data", "n"]).dropna(subset=["error"])
+    for (data, n), *row in lines[[*numbers]].itertuples(name=None):
+        words = "{:.0f}|{:.3%}|{:.3%}|{:.3%}|{:.0f} of {:.0f}|{:.2%}|{:.2%}".format(*row)
+        grid.add_row(data, f"{n:,}", *words.replace("nan%", "-").split("|"))
+    return grid
+
+
+def draw_times(mixture: xr.Dataset) -> Figure | None:
+    """Seconds against n, a panel for each part with more than two sizes; None without any.
+
+    A line is a contestant with two sizes or more; bars are from the least to the most.
+    """
+    seconds = timing.spread(mixture.seconds, "call")
+    parts = {part: seconds.sel(part=part).dropna("n", how="all") for part in _PANELS}
+    parts = {part: of for part, of in parts.items() if of.n.size > 2}
+    if not parts:
+        return None
+    figure, panels = style.panels(len(parts), size=(7 / len(parts), 2.8), sharey=True)
+    for panel, (part, of_part) in zip(panels, parts.items(), strict=True):
+        title, names = _PANELS[part]
+        for at, name in enumerate(names):
+            of = of_part.sel(contestant=name).dropna("n")
+            if of.n.size < 2:
+                continue
+            median, least, most = of.values
+            look: dict[str, Any] = {"c": _COLOURS[at], "marker": style.MARKERS[at], "elinewidth": 1}
+            look |= {"ls": "--" if EVERY[name].peer else "-", "label": name if at else "ours"}
+            panel.errorbar(of.n, median, [median - least, most - median], **look)
+        panel.set_yscale("log")
+        style.log_counts(panel, of_part.n.values[::2])
+        panel.set(xlabel="sample size n", ylabel="seconds a call", title=title)
+        panel.label_outer()
+    style.label_lines(*panels)
+    found = (_quickest(part, mixture.sel(part=part)) for part in parts)
+    return style.headline(figure, f"Time: {'; '.join(filter(None, found))}")
+
+
+def _quickest(part: str, mixture: xr.Dataset) -> str:
+    """The time of the quickest peer at the largest n, in words; '' where there is none."""
+    ours, *others = _PANELS[part][1]
+    medians = ratio(mixture, others, ours)[0].dropna("n", how="all")
+    if not medians.n.size:
+        return ""
+    last = medians.isel(n=-1)
+    least = last.isel(contestant=last.argmin("contestant"))
+    return f"{least.contestant.item()} {least:.2g} times ours at n = {least.n.item():,}"
+
+
+def draw_shares(found: xr.Dataset, rtol: float) -> Figure | None:
+    """The time of estimates over that of all eigenvalues, a row a data set and n."""
+    shares = 100 * ratio(found.sel(part="measure"), "stored", "exact")
+    shares = shares.stack(place=("data", "n")).dropna("place")
+    if not shares.place.size:
+        return None
+    places = [f"{data}, {n:,}" for data, n in shares.place.values]
+    shares = shares.drop_vars(["place", "data", "n"]).assign_coords(place=places)
+    median = shares.isel(end=0)
+    words = f"Scores of order 1 to within {rtol:.1%}: {median.min():.0f}% to {median.max():.0f}%"
+    return figures.dots(
+        xr.Dataset({"value": median, "ends": shares[1:]}).expand_dims(["one", "panel"]),
+        row="place",
+        hue="one",
+        column="panel",
+        headline=f"{words} of the time of all eigenvalues",
+        x_label="% of the time of all eigenvalues",
+        each=lambda panel, _: panel.set_xlim(0),
+    )
 
 
 def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:

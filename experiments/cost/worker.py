@@ -7,14 +7,12 @@ import gc
 import multiprocessing
 import os
 import signal
-import statistics
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +30,6 @@ _ENVIRONMENT = {
 # Threads that wait for work spin before they sleep, OpenBLAS's for some 25 ms. That has ended when
 # the turn passes to another process.
 _SETTLE = 0.05
-# Seconds: calls below the first are repeated until they have taken the second together.
-_SHORT, _TOGETHER = 0.1, 0.3
 
 Cell = Mapping[str, Any]
 
@@ -41,11 +37,11 @@ Cell = Mapping[str, Any]
 class Contestant(NamedTuple):
     """One way of computing something, on the data of one cell.
 
-    `ready(seed)` does what is not timed and returns the call that is, which returns once its result
-    is complete; `read` gives a result as numbers by name.
+    `call(seed)` is timed, and returns once its result is complete; `read` gives a result as numbers
+    by name.
     """
 
-    ready: Callable[[int], Callable[[], Any]]
+    call: Callable[[int], Any]
     read: Callable[[Any], dict[str, Any]]
 
 
@@ -55,72 +51,43 @@ def load_points(cell: Cell) -> list[np.ndarray]:
     return [np.array(points[: cell["n"]]) for points in maps]
 
 
-class WorkerError(RuntimeError):
-    """A contestant failed, or its process ended; the message says how."""
-
-
-class Worker:
-    """A process that runs one contestant; a context manager that ends it."""
-
-    def __init__(self):
-        # Forking would copy the runtime of this process.
-        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start)
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in list((self._pool._processes or {}).values()):
+@contextlib.contextmanager
+def processes(count: int = 1) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes, one for a contestant, which are killed at the end."""
+    # Forking would copy the runtime of this process.
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start)
+    try:
+        yield pool
+    finally:
+        for process in list((pool._processes or {}).values()):
             process.kill()
-        self._pool.shutdown()
-
-    def request(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns there: `prepare`, `run`, `finish`, or any other.
-
-        Raises:
-          WorkerError: it raised, or the process ended.
-        """
-        try:
-            return self._pool.submit(function, *arguments).result()
-        except BrokenProcessPool:
-            raise WorkerError("its process ended; out of memory?") from None
-        except Exception as error:  # Whatever a contestant raises is its result.
-            raise WorkerError(f"{type(error).__name__}: {error}".splitlines()[0]) from None
+        pool.shutdown()
 
 
 _here: dict[str, Any] = {}  # Of this process: its contestant, and the bytes before any call.
 
 
-def prepare(function: Callable[[Cell], Contestant], cell: Cell) -> None:
-    """Loads the data, compiles; memory counts from here."""
-    _here["contestant"] = function(cell)
-    gc.collect()
-    # Starts the peak anew where the system can; else that of loading and compiling counts too.
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as stream:
-        stream.write("5")
-    _here["bytes"] = _memory()[0]
+def run(make: Callable[[Cell], Contestant], cell: Cell, seed: int) -> dict[str, Any]:
+    """One call: its seconds, what it gave, and the memory in bytes that all calls took so far.
 
-
-def run(seed: int) -> dict[str, Any]:
-    """One call: its seconds, and what it gave. The median of several where they are short."""
-    contestant, taken = _here["contestant"], []
-    call = contestant.ready(seed)
-    # The first after another process's turn finds cold caches and threads asleep.
-    while not taken or (taken[0] < _SHORT and sum(taken) < _TOGETHER and "ran" in _here):
-        started = time.perf_counter()
-        result = call()
-        taken.append(time.perf_counter() - started)
-    _here["ran"] = True
-    values = contestant.read(result)
-    del call, result
+    The first loads the data and compiles before; memory counts from there.
+    """
+    if not _here:
+        _here["contestant"] = make(cell)
+        gc.collect()
+        # Starts the peak anew where the system can; else that of loading and compiling counts too.
+        with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as stream:
+            stream.write("5")
+        _here["bytes"] = _memory()[0]
+    call, read = _here["contestant"]
+    # The first call after another process's turn finds cold caches and threads asleep.
+    seconds, result = callers.timed(lambda: call(seed), time.perf_counter)
+    values = read(result)
+    del result
     gc.collect()
     time.sleep(_SETTLE)
-    return {"seconds": statistics.median(taken), "values": values}
-
-
-def finish() -> dict[str, Any]:
-    """The memory that the calls took."""
-    return {"memory_bytes": float(np.maximum(0, _memory()[1] - _here["bytes"]))}
+    memory = float(np.maximum(0, _memory()[1] - _here["bytes"]))
+    return {"seconds": seconds, "values": values, "memory_bytes": memory}
 
 
 def _memory() -> tuple[float, float]:

@@ -1,6 +1,7 @@
-"""Generators with what they are judged by, for studies of guidance."""
+"""Generators with what they are judged by, and the judgement, for studies of guidance."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,11 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import condvendi_jax as cv
 from experiments.data import PairedEmbeddings, sets
 from experiments.generators import latent_diffusion, mixture_diffusion, picture_encoder, pictures
+from experiments.lab import Scales
 
 MIXTURE = "mixture"
 NAMES = (*latent_diffusion.TRAININGS, MIXTURE)
+SCORES = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
+MEASURES = ("first", "alignment", "kernel distance", *SCORES, "similarity")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +35,32 @@ class Bench:
     params: Mapping[str, Any]  # Of all that was trained, for the identity of results.
     words: str  # For captions.
 
+    def measured(
+        self, samples: PairedEmbeddings, reference: np.ndarray, bandwidths: Scales
+    ) -> np.ndarray:
+        """What MEASURES names, of some samples: `[scales, measures]`.
+
+        'first' and 'alignment' are the percent whose kind is the judge's first, and among its best.
+        The distance to the reference and the similarity are times 100. Only the scores depend on
+        the scale.
+        """
+        features, kinds = samples.outputs, samples.labels["kind"]
+        logits = np.asarray(self.logits(jnp.asarray(features)))
+        first, alignment = (
+            100 * np.mean(picture_encoder.found_among(logits, kinds, best))
+            for best in (1, self.best)
+        )
+        away, alike = kernel_distance(features, reference), similarity(features, kinds)
+        found = []
+        for scale in bandwidths.axis:
+            orders = [
+                cv.decompose(features, samples.prompts, order=o, **scale.kernels)
+                for o in (1.0, 2.0)
+            ]
+            scores = [float(v) for of in orders for v in (of.conditional, of.vendi)]
+            found.append([first, alignment, 100 * away, *scores, 100 * alike])
+        return np.array(found)
+
 
 def load(name: str) -> Bench:
     """The bench of a name: a model of real pictures, an encoder of them, and held-out ones.
@@ -39,7 +70,7 @@ def load(name: str) -> Bench:
         other pictures.
     """
     if name == MIXTURE:
-        return mixture_bench(mixture_diffusion.shared())
+        return mixture_bench(mixture_diffusion.MIXTURES["shared"]())
     model, judge = latent_diffusion.load(name), picture_encoder.load(name)
     path = sets.FOLDER / f"{name}_features.npz"
     with np.load(path, allow_pickle=False) as stored:
@@ -50,17 +81,17 @@ def load(name: str) -> Bench:
                 f"{path}: expected features of {line}, received {', '.join(found) or 'none'}; "
                 f"python -m experiments.builders {name}_features --pictures=DIR makes them anew."
             )
-    few = len(judge.prompts) <= len(pictures.FASHION)
+    few = len(model.prompts.names) <= len(pictures.FASHION)
     return Bench(
         model,
         model.prompts.embeddings,
         model.prompts.names,
-        judge.features,
-        judge.logits,
+        judge,
+        functools.partial(judge.logits, prompts=picture_encoder.prompts_of(name)),
         sets.read_set(path),
         best=1 if few else 5,
         judged="accuracy of a classifier" if few else "retrieval among the best 5 prompts",
-        params={"denoiser": model.denoiser, "autoencoder": model.coder, "judge": judge.network},
+        params={"denoiser": model.denoiser, "autoencoder": model.coder, "judge": judge},
         words=f"Latent diffusion of {name}, trained here",
     )
 
@@ -102,3 +133,22 @@ def mixture_bench(law: mixture_diffusion.PromptedMixture) -> Bench:
         params={"law": law._asdict()},
         words="Exact diffusion of a mixture of Gaussians",
     )
+
+
+def kernel_distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The squared maximum mean discrepancy of unit features `[n, d]` and `[m, d]`, without bias.
+
+    It may be negative. With the kernel (x . y / d + 1)^3 of Binkowski et al. (2018) on features of
+    norm sqrt(d), which is that of cosines: (cos + 1)^3.
+    """
+    rows, n, m = np.concatenate([one, other]).astype(np.float64), len(one), len(other)
+    kernel = (rows @ rows.T + 1) ** 3
+    np.fill_diagonal(kernel, 0)
+    within = kernel[:n, :n].sum() / (n * (n - 1)) + kernel[n:, n:].sum() / (m * (m - 1))
+    return float(within - 2 * kernel[:n, n:].mean())
+
+
+def similarity(features: np.ndarray, kinds: np.ndarray) -> float:
+    """Mean cosine of unit features `[n, d]` over the pairs of different samples of one kind."""
+    alike = (kinds[:, None] == kinds[None, :]) & ~np.eye(len(kinds), dtype=bool)
+    return float((features @ features.T)[alike].mean()) if alike.any() else np.nan

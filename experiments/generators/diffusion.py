@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import condvendi_jax as cv
 from condvendi_jax.base import checks
@@ -86,7 +87,7 @@ def sample(
     solver: str = "ddim",
     guide: Any = None,
     state: Any = None,
-    remember: Callable[[Any, jax.Array, jax.Array], Any] | None = None,
+    remember: Callable[[Any, jax.Array, jax.Array], Any] = cv.guidance.remember,
     at: str = "clean",
 ) -> tuple[jax.Array, Any]:
     """Draws one batch of latents, from noise at `TIME_MAX` to the clean prediction at the end.
@@ -98,18 +99,15 @@ def sample(
     at z (`at="noisy"`, as printed).
 
     Args:
-      denoise: the model.
+      denoise: the model, which is called `steps` times by the solver: 'ddim' (first order) or
+        'dpm2' (DPM-Solver++(2M), second order).
       key: of the first noise.
       prompts: `[b, p]`; the latents have their dtype.
       shape: of one sample's latents, without the batch.
-      steps: calls of the model.
-      solver: 'ddim' (first order) or 'dpm2' (DPM-Solver++(2M), second order).
       guide: a transformation of `condvendi_jax.guidance`, whose updates are added. Its schedules
         and conditions count the steps of this batch.
       state: the guide's, from batches before; a new one if not given.
-      remember: gives the guide's state after finished latents and their prompts;
-        `condvendi_jax.guidance.remember` if not given.
-      at: where the guide is evaluated, 'clean' or 'noisy'.
+      remember: gives the guide's state after finished latents and their prompts.
 
     Returns:
       The latents `[b, *shape]`, and the guide's state, which remembers them; None without a guide.
@@ -125,8 +123,8 @@ def sample(
         raise ValueError(f"prompts: expected [b, p], received shape {prompts.shape}.")
     latents = jax.random.normal(key, (prompts.shape[0], *shape), prompts.dtype)
     if guide is not None:
-        restarted = state is not None
-        state = cv.guidance.restart(guide, state, latents) if restarted else guide.init(latents)
+        new = state is None
+        state = guide.init(latents) if new else cv.guidance.restart(guide, state, latents)
 
     def step(carry: tuple, numbers: Any) -> tuple[tuple, None]:
         latents, last, state = carry
@@ -143,7 +141,7 @@ def sample(
     numbers = jax.tree.map(lambda x: jnp.asarray(x, latents.dtype), _steps(steps, solver))
     (latents, _, state), _ = jax.lax.scan(step, (latents, jnp.zeros_like(latents), state), numbers)
     if guide is not None:
-        state = (remember or cv.guidance.remember)(state, latents, prompts)
+        state = remember(state, latents, prompts)
     return latents, state
 
 
@@ -165,3 +163,31 @@ def sample_batches(
 
     state, latents = jax.lax.scan(batch, state, (jax.random.split(key, prompts.shape[0]), prompts))
     return latents, state
+
+
+def weighted(kind: str, weight: Any, **options: Any) -> optax.GradientTransformationExtraArgs:
+    """The gradient of a score, a function of `cv.guidance` by its name, times eta of CV eq. 14.
+
+    Of the kernels, `prompt_size`, `window` and `truncation` it takes what the score has: only
+    conditional scores see prompts, and only Conditional-Vendi is truncated.
+    """
+    unused = set() if kind == "conditional_vendi" else {"truncation"}
+    unused |= set() if kind.startswith("conditional") else {"prompt_kernel", "prompt_size"}
+    given = {name: value for name, value in options.items() if name not in unused}
+    return optax.chain(getattr(cv.guidance, kind)(**given), optax.scale(weight))
+
+
+def pulled_back(
+    guide: optax.GradientTransformationExtraArgs, features: Callable[[jax.Array], jax.Array]
+) -> optax.GradientTransformationExtraArgs:
+    """A guide of features as one of latents, by the transposed Jacobian; it remembers features."""
+
+    def init(params: Any) -> Any:
+        return guide.init(jax.eval_shape(features, params))
+
+    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
+        found, back = jax.vjp(features, params)
+        moved, state = guide.update(jnp.zeros_like(found), state, found, **given)
+        return back(moved)[0], state
+
+    return optax.GradientTransformationExtraArgs(init, update)

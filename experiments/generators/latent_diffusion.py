@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.generators import checkpoints, diffusion, fitting, pictures
+from experiments.generators import diffusion, fitting, pictures
 from experiments.generators.networks import GRID, Autoencoder, Denoiser, Sizes, looped
 from experiments.lab import records
 
@@ -91,14 +91,6 @@ def _denoising_loss(model: Denoiser, arrays: Any, key: jax.Array, *, batch: int)
     return jnp.mean(jnp.square(found - (signal * drawn - spread * clean)))
 
 
-def _make_autoencoder(sizes: Sizes) -> Autoencoder:
-    return Autoencoder(sizes, rngs=nnx.Rngs(SEED))
-
-
-def _make_denoiser(sizes: Sizes) -> Denoiser:
-    return Denoiser(sizes, rngs=nnx.Rngs(SEED))
-
-
 @dataclasses.dataclass(frozen=True)
 class Model:
     """A trained model, with what its samplers need."""
@@ -127,7 +119,7 @@ class Model:
     def decode(self, latents: jax.Array) -> jax.Array:
         """Pictures in [0, 1] of latents."""
         scale, shift = (of[None, None, None] for of in (self.scale, self.shift))
-        return _decode(self.coder, latents * scale + shift)
+        return jnp.clip(self.coder.decode(latents * scale + shift), 0, 1)
 
 
 def clean_prediction(
@@ -138,20 +130,12 @@ def clean_prediction(
     return diffusion.alpha(time) * latents - diffusion.sigma(time) * found
 
 
-_encode = jax.jit(Autoencoder.encode)
-
-
-@jax.jit
-def _decode(coder: Autoencoder, latents: jax.Array) -> jax.Array:
-    return jnp.clip(coder.decode(latents), 0, 1)
-
-
 def coder_identity(training: Training) -> records.Identity:
     """Whose the parameters of the autoencoder are; losses and networks are `VERSION`'s."""
-    sizes = training.sizes
+    given = dataclasses.asdict(training.sizes) | dataclasses.asdict(training)
+    names = "channels", "latent", "hidden", "blocks", "encoding_steps", "encoding_rate", "batch"
     settings = {
-        **{name: getattr(sizes, name) for name in ("channels", "latent", "hidden", "blocks")},
-        **{name: getattr(training, name) for name in ("encoding_steps", "encoding_rate", "batch")},
+        **{name: given[name] for name in names},
         "pictures": pictures.COLLECTIONS[training.collection].digest,
         "divergence": _DIVERGENCE,
         "average": fitting.AVERAGE,
@@ -176,22 +160,24 @@ def identity(training: Training) -> records.Identity:
 def train_coder(training: Training, places: fitting.Places) -> dict[str, Any]:
     """Trains the autoencoder; with the mean and standard deviation of its latents, `[latent]`."""
     pixels, _ = places.seen(training.collection)
-    trainer = fitting.Trainer(
-        _make_autoencoder(training.sizes),
+    coder = fitting.fit(
+        Autoencoder(training.sizes, rngs=nnx.Rngs(SEED)),
         functools.partial(_autoencoding_loss, batch=training.batch),
+        jnp.asarray(pixels),
+        jax.random.key(SEED),
+        coder_identity(training),
+        places,
         steps=training.encoding_steps,
         rate=training.encoding_rate,
     )
-    key = jax.random.key(SEED)
-    coder = fitting.fit(trainer, jnp.asarray(pixels), key, coder_identity(training), places)
     latents = _latents(training.sizes, coder, pixels)
     return {"coder": coder, "shift": latents.mean((0, 1, 2)), "scale": latents.std((0, 1, 2))}
 
 
 def _latents(sizes: Sizes, coder: Mapping[Any, Any], pixels: np.ndarray) -> np.ndarray:
     """Means of the latents of pictures in bytes."""
-    network = checkpoints.restore(lambda: _make_autoencoder(sizes), coder)
-    return fitting.in_parts(lambda part: _encode(network, part / np.float32(255))[0], pixels)
+    network = fitting.restore(Autoencoder, sizes, coder)
+    return fitting.in_parts(lambda part: network.encode(part / np.float32(255))[0], pixels)
 
 
 def train_denoiser(
@@ -202,16 +188,18 @@ def train_denoiser(
     latents = _latents(training.sizes, coder["coder"], pixels)
     latents = (latents - coder["shift"]) / coder["scale"]
     wordings = pictures.COLLECTIONS[training.collection].prompts().embeddings
-    trainer = fitting.Trainer(
-        _make_denoiser(training.sizes),
+    denoiser = fitting.fit(
+        Denoiser(training.sizes, rngs=nnx.Rngs(SEED)),
         functools.partial(_denoising_loss, batch=training.batch),
+        tuple(map(jnp.asarray, (latents, kinds, wordings))),
+        jax.random.key(SEED + 1),
+        identity(training),
+        places,
         steps=training.denoising_steps,
         rate=training.denoising_rate,
         horizon=training.horizon,
     )
-    arrays = tuple(map(jnp.asarray, (latents, kinds, wordings)))
-    key = jax.random.key(SEED + 1)
-    return {"denoiser": fitting.fit(trainer, arrays, key, identity(training), places)}
+    return {"denoiser": denoiser}
 
 
 def load(name: str, places: fitting.Places | None = None) -> Model:
@@ -223,15 +211,14 @@ def load(name: str, places: fitting.Places | None = None) -> Model:
     if name not in TRAININGS:
         raise ValueError(f"model: expected one of {', '.join(TRAININGS)}, received {name!r}.")
     training, places = TRAININGS[name], places or fitting.Places()
-    sizes = training.sizes
     coder = places.trained(coder_identity(training), lambda: train_coder(training, places))
     found = places.trained(identity(training), lambda: train_denoiser(training, coder, places))
     return Model(
         pictures.COLLECTIONS[name].prompts(),
-        looped(checkpoints.restore(lambda: _make_autoencoder(sizes), coder["coder"])),
+        looped(fitting.restore(Autoencoder, training.sizes, coder["coder"])),
         jnp.asarray(coder["shift"]),
         jnp.asarray(coder["scale"]),
-        checkpoints.restore(lambda: _make_denoiser(sizes), found["denoiser"]),
+        fitting.restore(Denoiser, training.sizes, found["denoiser"]),
     )
 
 

@@ -1,5 +1,6 @@
 """A diffusion whose score is known: mixtures of Gaussians in the plane, weighted by the prompt."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -65,13 +66,10 @@ class PromptedMixture(NamedTuple):
         the parts sum to what is on the support.
         """
         owned = np.flatnonzero(np.asarray(self.weights[prompt]))
-        away = self._distances(points)[:, owned]
+        away = distance.cdist(points, self.centres)[:, owned]
         near = np.min(away, axis=1) <= _FAR * float(self.spread)
         chosen = owned[np.argmin(away, axis=1)][near]
         return np.bincount(chosen, minlength=len(self.centres)) / len(points)
-
-    def _distances(self, points: np.ndarray) -> np.ndarray:
-        return distance.cdist(np.asarray(points, float), np.asarray(self.centres, float))
 
     def energy_distance(self, points: np.ndarray, prompt: int) -> float:
         """The squared energy distance of points to the true law of a prompt.
@@ -83,9 +81,9 @@ class PromptedMixture(NamedTuple):
         weights = np.asarray(self.weights[prompt], float)
         centres, spread = np.asarray(self.centres, float), float(self.spread)
         n = len(points)
-        across = mean_length(self._distances(points), spread) @ weights
+        across = mean_length(distance.cdist(points, centres), spread) @ weights
         within = mean_length(distance.cdist(centres, centres), np.sqrt(2) * spread)
-        among = 2 * distance.pdist(np.asarray(points, float)).sum() / (n * (n - 1))
+        among = 2 * distance.pdist(points).sum() / (n * (n - 1))
         return float(2 * across.mean() - among - weights @ within @ weights)
 
 
@@ -127,22 +125,16 @@ def ring(modes: int, radius: float) -> np.ndarray:
     return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-def shared() -> PromptedMixture:
-    """Six prompts and components: all have all of them, and each prefers another one.
-
-    Together the prompts' samples are of all components equally, so that a score which does not
-    know the prompts sees nothing missing.
-    """
-    weights = 0.04 + 0.76 * np.eye(6)
-    return mixture(ring(6, 4.0), 0.4, weights)
-
-
-def apart(prompts: int = 6, modes: int = 4, *, radius: float = 8.0) -> PromptedMixture:
-    """Prompts with components of their own, far from the others'; each prefers one of them."""
-    centres = ring(prompts, radius)[:, None] + ring(modes, 2.0)[None]
-    weights = np.kron(np.eye(prompts), [0.85, *[0.15 / (modes - 1)] * (modes - 1)])
-    return mixture(centres.reshape(-1, 2), 0.4, weights)
-
-
-MIXTURES = {"shared": shared, "apart": apart}
-"""Mixtures whose prompts prefer one component, by name."""
+# By name: mixtures whose prompts prefer one component.
+MIXTURES = {
+    # All have all components, and each prefers another one. Together the prompts' samples are of
+    # all equally, so that a score which does not know the prompts sees nothing missing.
+    "shared": functools.partial(mixture, ring(6, 4.0), 0.4, 0.04 + 0.76 * np.eye(6)),
+    # Each has four components of its own, far from the others'.
+    "apart": functools.partial(
+        mixture,
+        (ring(6, 8.0)[:, None] + ring(4, 2.0)[None]).reshape(-1, 2),
+        0.4,
+        np.kron(np.eye(6), [0.85, 0.05, 0.05, 0.05]),
+    ),
+}

@@ -20,7 +20,7 @@ from scipy import optimize
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from experiments.generators import fitting
+from experiments.generators import fitting, mixture_diffusion
 from experiments.lab import records
 
 VERSION = 1
@@ -37,11 +37,11 @@ Layers = Mapping[int, Mapping[str, jax.Array]]  # By their place: "kernel" [n, m
 Directions = Mapping[int, jax.Array]  # Estimates of the kernels' first right singular vectors.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Mixture:
     """Equally likely Gaussians in the plane with one standard deviation."""
 
-    centres: tuple[tuple[float, float], ...]
+    centres: np.ndarray  # [k, 2].
     scale: float  # Standard deviation of each coordinate within a component.
     description: str
 
@@ -56,7 +56,7 @@ class Mixture:
 
     def good_shares(self, samples: np.ndarray) -> np.ndarray:
         """The share of samples `[..., n, 2]` that are good ones of each component, `[..., k]`."""
-        distances = np.linalg.norm(samples[..., None, :] - np.asarray(self.centres), axis=-1)
+        distances = np.linalg.norm(samples[..., None, :] - self.centres, axis=-1)
         nearest = distances.argmin(-1)[..., None] == np.arange(len(self.centres))
         return np.mean(nearest & (distances <= RADIUS * self.scale), axis=-2)
 
@@ -80,20 +80,14 @@ class Mixture:
         return float(found)
 
 
-def _mixture(points: np.ndarray, scale: float, description: str) -> Mixture:
-    return Mixture(tuple((x, y) for x, y in points.tolist()), scale, description)
-
-
-_ANGLES, _SIDE = np.arange(8) * np.pi / 4, 2 * np.arange(-2, 3) / 2.828
+_SIDE = 2 * np.arange(-2, 3) / 2.828
 # Those of Gulrajani et al. (2017): a radius of 2 and a deviation of 0.02, divided by 1.414; a
 # spacing of 2 and a deviation of 0.05, divided by 2.828. Their coordinates have variance 1.
 MIXTURES = {
-    "ring": _mixture(
-        2 * np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1) / 1.414,
-        0.02 / 1.414,
-        "ring of 8 (radius 1.414, sd 0.0141)",
+    "ring": Mixture(
+        mixture_diffusion.ring(8, 2) / 1.414, 0.02 / 1.414, "ring of 8 (radius 1.414, sd 0.0141)"
     ),
-    "grid": _mixture(
+    "grid": Mixture(
         np.stack(np.meshgrid(_SIDE, _SIDE), axis=-1).reshape(-1, 2),
         0.05 / 2.828,
         "grid of 25 (spacing 0.707, sd 0.0177)",
@@ -118,15 +112,15 @@ def apply(layers: Layers, points: jax.Array) -> jax.Array:
 
 
 def normalised(layers: Layers, directions: Directions) -> Layers:
-    """The layers with their kernels divided by their largest singular values.
+    """The layers, with kernels that have directions divided by their largest singular values.
 
     Differentiable in the kernels, with their singular vectors held fixed.
     """
-    found = {}
-    for i, layer in layers.items():
-        kernel, right = layer["kernel"], lax.stop_gradient(directions[i])
+    found = dict(layers)
+    for i, right in lax.stop_gradient(directions).items():
+        kernel = layers[i]["kernel"]
         left = lax.stop_gradient(_unit(kernel @ right))
-        found[i] = {**layer, "kernel": kernel / (left @ kernel @ right)}
+        found[i] = {**layers[i], "kernel": kernel / (left @ kernel @ right)}
     return found
 
 
@@ -232,7 +226,7 @@ class Training:
 class Networks(NamedTuple):
     """Two networks and their optimisers, in the middle of a training."""
 
-    generator: Layers
+    generator: Mapping[str, Layers]  # "layers", as they are kept.
     critic: Layers
     directions: Directions  # Of the critic; empty where it is not spectrally normalised.
     generator_moments: Any
@@ -254,24 +248,23 @@ class Trainer:
     def start(self, key: jax.Array) -> Networks:
         """Networks before the first update."""
         of_generator, of_critic = map(nnx.Rngs, jax.random.split(key))
-        generator = perceptron((NOISE, *self._hidden, 2), of_generator)
+        generator = {"layers": perceptron((NOISE, *self._hidden, 2), of_generator)}
         critic, directions = perceptron((2, *self._hidden, 1), of_critic), {}
-        if self.kind.spectral:
-            for index, layer in critic.items():
-                start = jax.random.normal(of_critic.params(), layer["bias"].shape)
-                directions[index] = _unit(start)
+        for index, layer in critic.items() if self.kind.spectral else ():
+            start = jax.random.normal(of_critic.params(), layer["bias"].shape)
+            directions[index] = _unit(start)
         moments = self.of_generator.init(generator), self.of_critic.init(critic)
         return Networks(generator, critic, directions, *moments)
 
     def criticise(self, critic: Layers, directions: Directions, points: jax.Array) -> jax.Array:
         """The critic's outputs, `[n]`."""
-        return apply(normalised(critic, directions) if directions else critic, points)[:, 0]
+        return apply(normalised(critic, directions), points)[:, 0]
 
     def critic_step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
         """One update of the critic, and its loss before it."""
         real_key, noise_key, between_key = jax.random.split(key, 3)
         real = self.mixture.sample(real_key, self.batch)
-        fake = _generate(networks.generator, noise_key, self.batch)
+        fake = sample(networks.generator, noise_key, self.batch)
         directions = iterated(networks.critic, networks.directions)
 
         def loss(critic: Layers) -> jax.Array:
@@ -292,8 +285,8 @@ class Trainer:
     def generator_step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
         """One update of the generator, and its loss before it."""
 
-        def loss(generator: Layers) -> jax.Array:
-            fake = _generate(generator, key, self.batch)
+        def loss(generator: Mapping[str, Layers]) -> jax.Array:
+            fake = sample(generator, key, self.batch)
             outputs = self.criticise(networks.critic, networks.directions, fake)
             return self.kind.generator_loss(outputs)
 
@@ -303,11 +296,10 @@ class Trainer:
         return networks._replace(generator=generator, generator_moments=moments), value
 
     def step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
-        """The critic's updates, one of the generator, and both losses `[2]`."""
+        """The critic's updates, then one of the generator, and its loss before it."""
         *critic_keys, generator_key = jax.random.split(key, self.kind.critic_steps + 1)
-        networks, critic_losses = lax.scan(self.critic_step, networks, jnp.stack(critic_keys))
-        networks, generator_loss = self.generator_step(networks, generator_key)
-        return networks, jnp.stack([critic_losses[-1], generator_loss])
+        networks, _ = lax.scan(self.critic_step, networks, jnp.stack(critic_keys))
+        return self.generator_step(networks, generator_key)
 
 
 def train(training: Training, say: Callable[[str], None] = lambda words: None) -> dict[str, Any]:
@@ -321,16 +313,14 @@ def train(training: Training, say: Callable[[str], None] = lambda words: None) -
     mixture, kind = MIXTURES[training.mixture], KINDS[training.kind]
     trainer = Trainer(kind, mixture, training)
     kernel = cv.Gaussian(mixture.counting_bandwidth())
+    folded = jax.vmap(jax.random.fold_in, (None, 0))
 
     @functools.partial(jax.jit, donate_argnums=0)
     @functools.partial(jax.vmap, in_axes=(0, 0, None))
     def advance(networks: Networks, key: jax.Array, indices: jax.Array) -> Networks:
-        def step(networks: Networks, index: jax.Array) -> tuple[Networks, None]:
-            return trainer.step(networks, jax.random.fold_in(key, index))[0], None
+        return lax.scan(trainer.step, networks, folded(key, indices))[0]
 
-        return lax.scan(step, networks, indices)[0]
-
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(SEED), i) for i in range(training.seeds)])
+    keys = folded(jax.random.key(SEED), jnp.arange(training.seeds))
     start_keys, step_keys, trace_keys = jax.vmap(lambda k: jax.random.split(k, 3))(keys).T
     started = time.perf_counter()
     networks = jax.vmap(trainer.start)(start_keys)
@@ -338,7 +328,7 @@ def train(training: Training, say: Callable[[str], None] = lambda words: None) -
     trace = []
     for first, last in zip(ends, ends[1:], strict=False):
         networks = advance(networks, step_keys, jnp.arange(first, last))
-        params = {"layers": jax.tree.map(np.asarray, networks.generator)}
+        params = jax.tree.map(np.asarray, networks.generator)
         drawn = np.stack([sample(one(params, i), k, _TRACED) for i, k in enumerate(trace_keys)])
         shares = mixture.good_shares(drawn)
         found = [float(cv.rke(points, kernel=kernel)) for points in drawn]
@@ -357,14 +347,10 @@ def one(params: Mapping[Any, Any], index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], params)
 
 
-def _generate(layers: Layers, key: jax.Array, n: int) -> jax.Array:
-    return apply(layers, jax.random.normal(key, (n, NOISE)))
-
-
 @functools.partial(jax.jit, static_argnames="n")
 def sample(params: Any, key: jax.Array, n: int) -> jax.Array:
     """Draws n points `[n, 2]` of one generator."""
-    return _generate(params["layers"], key, n)
+    return apply(params["layers"], jax.random.normal(key, (n, NOISE)))
 
 
 def settled(values: np.ndarray) -> float:
@@ -387,15 +373,13 @@ def identity(training: Training) -> records.Identity:
     The losses and the optimiser are functions: `VERSION` is raised where they change.
     """
     kind, mixture = KINDS[training.kind], MIXTURES[training.mixture]
-    numbers = {
-        name: getattr(kind, name)
-        for name in ("rate", "critic_steps", "clip", "penalty", "spectral")
-    }
+    names = "rate", "critic_steps", "clip", "penalty", "spectral"
+    numbers = {name: getattr(kind, name) for name in names}
     return records.identify(
         f"mixture_gan-{training.mixture}-{training.kind}",
         VERSION,
         {**dataclasses.asdict(training), "method": numbers, "scale": mixture.scale},
-        {"centres": np.asarray(mixture.centres)},
+        {"centres": mixture.centres},
         SEED,
     )
 

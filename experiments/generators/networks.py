@@ -95,22 +95,20 @@ class Autoencoder(nnx.Module):
         self.fine = nnx.List([residual(hidden // 2)])
         self.paint = nnx.Conv(hidden // 2, 4 * sizes.channels, (3, 3), rngs=rngs)
 
+    @jax.jit
     def encode(self, pixels: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Means and log-variances of the latents; these in bounds, as `exp` is taken of them."""
-        x = self.enter(to_depth(2 * pixels - 1, pictures.SIDE // GRID))
-        for block in self.reading:
-            x = block(x)
+        x = self.reading[0](self.enter(to_depth(2 * pixels - 1, pictures.SIDE // GRID)))
         mean, log_variance = jnp.split(self.moments(x), 2, axis=-1)
         return mean, jnp.clip(log_variance, -20, 5)
 
+    @jax.jit
     def decode(self, latents: jax.Array) -> jax.Array:
         """Pictures; a little outside [0, 1] where the network overshoots."""
         x = self.leave(latents)
         for block in self.coarse:
             x = block(x)
-        x = from_depth(self.widen(x), 2)
-        for block in self.fine:
-            x = block(x)
+        x = self.fine[0](from_depth(self.widen(x), 2))
         return (from_depth(self.paint(nnx.silu(x)), 2) + 1) / 2
 
 

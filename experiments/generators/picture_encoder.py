@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.generators import checkpoints, fitting, networks, pictures
+from experiments.generators import fitting, networks, pictures
 from experiments.lab import records
 
 VERSION = 1
@@ -46,6 +46,7 @@ class PictureEncoder(nnx.Module):
     """Pictures `[b, 32, 32, channels]` in [0, 1] and prompts `[k, p]` to unit rows `[., d]`."""
 
     def __init__(self, training: Training, *, rngs: nnx.Rngs):
+        self.training = training
         widths = training.hidden, 2 * training.hidden, training.features
         depths = 4 * training.channels, 4 * widths[0], 4 * widths[1]
         self.narrow = nnx.List(
@@ -56,13 +57,15 @@ class PictureEncoder(nnx.Module):
         self.words = nnx.Linear(training.prompt, training.features, use_bias=False, rngs=rngs)
         self.scale = nnx.Param(jnp.log(_SCALES[0]))
 
+    @jax.jit
     def __call__(self, pixels: jax.Array) -> jax.Array:
-        """The directions of pictures."""
+        """The directions of pictures; differentiable."""
         x = 2 * pixels - 1
         for narrow, block in zip(self.narrow, self.blocks, strict=True):
             x = block(narrow(networks.to_depth(x, 2)))
         return unit(jnp.mean(self.norm(x), axis=(1, 2)))
 
+    @jax.jit
     def logits(self, features: jax.Array, prompts: jax.Array) -> jax.Array:
         """How well pictures' directions go with prompts, `[b, k]`."""
         scale = jnp.minimum(jnp.exp(self.scale[...]), _SCALES[1])
@@ -76,13 +79,10 @@ def unit(rows: jax.Array) -> jax.Array:
 
 def shifted(pixels: jax.Array, key: jax.Array) -> jax.Array:
     """Each picture moved by a few whole pixels; its edge is repeated."""
-    wide = jnp.pad(pixels, ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0)), mode="edge")
-    corners = jax.random.randint(key, (len(pixels), 2), 0, 2 * _SHIFT + 1)
-
-    def cut(x: jax.Array, corner: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice(x, (*corner, 0), pixels.shape[1:])
-
-    return jax.vmap(cut)(wide, corners)
+    moves = jax.random.randint(key, (len(pixels), 2, 1), 0, 2 * _SHIFT + 1) - _SHIFT
+    end = pixels.shape[1] - 1
+    rows, columns = jnp.clip(moves + jnp.arange(end + 1)[None, None], 0, end).swapaxes(0, 1)
+    return jax.vmap(lambda x, i, j: x[i[:, None], j[None]])(pixels, rows, columns)
 
 
 def _loss(model: PictureEncoder, arrays: Any, key: jax.Array, *, batch: int) -> jax.Array:
@@ -95,34 +95,10 @@ def _loss(model: PictureEncoder, arrays: Any, key: jax.Array, *, batch: int) -> 
     return -jnp.mean(jnp.take_along_axis(logs, kinds[rows][:, None], axis=1))
 
 
-@dataclasses.dataclass(frozen=True)
-class Encoder:
-    """A trained encoder."""
-
-    training: Training
-    prompts: jax.Array  # That it tells apart, one for each kind, [kinds, p].
-    network: PictureEncoder
-
-    def features(self, pixels: jax.Array) -> jax.Array:
-        """Unit rows `[b, d]` of pictures in [0, 1]; differentiable."""
-        return _features(self.network, pixels)
-
-    def logits(self, features: jax.Array) -> jax.Array:
-        """How well features `[b, d]` go with the prompt of every kind, `[b, kinds]`."""
-        return _logits(self.network, features, self.prompts)
-
-
-_features, _logits = jax.jit(PictureEncoder.__call__), jax.jit(PictureEncoder.logits)
-
-
-def _make(training: Training) -> PictureEncoder:
-    return PictureEncoder(training, rngs=nnx.Rngs(SEED))
-
-
-def prompts_of(collection: str) -> np.ndarray:
+def prompts_of(collection: str) -> jax.Array:
     """One prompt for each kind: the direction of the mean of its wordings, `[kinds, p]`."""
     mean = pictures.COLLECTIONS[collection].prompts().embeddings.mean(axis=1)
-    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    return jnp.asarray(mean / np.linalg.norm(mean, axis=1, keepdims=True))
 
 
 def identity(training: Training) -> records.Identity:
@@ -144,21 +120,27 @@ def provenance(training: Training) -> list[str]:
     """What a file of features says of them: whose pictures, and whose parameters."""
     return [
         f"pictures with the digest {pictures.COLLECTIONS[training.collection].digest}",
-        f"parameters {checkpoints.file_name(identity(training))}",
+        f"parameters {fitting.file_name(identity(training))}",
     ]
 
 
 def train(training: Training, places: fitting.Places) -> dict[str, Any]:
     """Trains on the pictures that are not held out, with a prompt for each kind."""
     pixels, kinds = places.seen(training.collection)
-    arrays = tuple(map(jnp.asarray, (pixels, kinds, prompts_of(training.collection))))
-    loss = functools.partial(_loss, batch=training.batch)
-    trainer = fitting.Trainer(_make(training), loss, steps=training.steps, rate=training.rate)
-    key = jax.random.key(SEED)
-    return {"encoder": fitting.fit(trainer, arrays, key, identity(training), places)}
+    encoder = fitting.fit(
+        PictureEncoder(training, rngs=nnx.Rngs(SEED)),
+        functools.partial(_loss, batch=training.batch),
+        tuple(map(jnp.asarray, (pixels, kinds, prompts_of(training.collection)))),
+        jax.random.key(SEED),
+        identity(training),
+        places,
+        steps=training.steps,
+        rate=training.rate,
+    )
+    return {"encoder": encoder}
 
 
-def load(name: str, places: fitting.Places | None = None) -> Encoder:
+def load(name: str, places: fitting.Places | None = None) -> PictureEncoder:
     """The encoder of a collection: the shipped one, that of the cache, or one trained now.
 
     Raises:
@@ -168,13 +150,12 @@ def load(name: str, places: fitting.Places | None = None) -> Encoder:
         raise ValueError(f"encoder: expected one of {', '.join(TRAININGS)}, received {name!r}.")
     training, places = TRAININGS[name], places or fitting.Places()
     stored = places.trained(identity(training), lambda: train(training, places))
-    network = checkpoints.restore(lambda: _make(training), stored["encoder"])
-    return Encoder(training, jnp.asarray(prompts_of(name)), networks.looped(network))
+    return networks.looped(fitting.restore(PictureEncoder, training, stored["encoder"]))
 
 
-def features_of(encoder: Encoder, pixels: np.ndarray) -> np.ndarray:
+def features_of(encoder: PictureEncoder, pixels: np.ndarray) -> np.ndarray:
     """Features `[n, d]` of pictures in [0, 1], some at a time."""
-    return fitting.in_parts(lambda part: encoder.features(jnp.asarray(part)), pixels)
+    return fitting.in_parts(lambda part: encoder(jnp.asarray(part)), pixels)
 
 
 def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
@@ -186,11 +167,12 @@ def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
 def main(name: str, places: fitting.Places) -> None:
     """Trains what is not there, and says what it is worth on held-out pictures."""
     encoder = load(name, places)
-    count = sum(leaf.size for leaf in jax.tree.leaves(encoder.network))
+    count = sum(leaf.size for leaf in jax.tree.leaves(encoder))
     print(f"{name}: {count:,} parameters")
     if places.pictures is not None:
         pixels, kinds = pictures.COLLECTIONS[name].load(places.pictures).part(held_out=True)
-        logits = np.asarray(encoder.logits(jnp.asarray(features_of(encoder, pixels))))
+        features = jnp.asarray(features_of(encoder, pixels))
+        logits = np.asarray(encoder.logits(features, prompts_of(name)))
         for best in (1, 5):
             share = np.mean(found_among(logits, kinds, best))
             words = f"the right one of {logits.shape[1]:,} prompts among the best {best}"

@@ -24,7 +24,6 @@ FASHION = (
 )
 FASHION_FILE = FOLDER / "fashion_prompts.npz"
 _HELD_OUT, _SEED = 10, 0  # One emoji of so many.
-_MAGIC = {1: 2049, 3: 2051}  # Of the IDX format, by the number of axes of an array of bytes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +108,7 @@ def read_idx(path: pathlib.Path, axes: int) -> np.ndarray:
     except (OSError, EOFError) as error:
         raise ValueError(f"{path}: damaged ({error}).") from error
     start = 4 * (axes + 1)
-    if len(content) < start or int.from_bytes(content[:4]) != _MAGIC[axes]:
+    if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
         raise ValueError(f"{path}: not an IDX file of bytes with {axes} axes.")
     shape = np.frombuffer(content[4:start], ">u4").tolist()
     values = np.frombuffer(content[start:], np.uint8)
@@ -142,10 +141,8 @@ def read_emoji(folder: pathlib.Path) -> Pictures:
             pixels[row] = decode_image(path.read_bytes(), name=str(path), side=SIDE)
         except FileNotFoundError as error:
             raise ValueError(f"{path}: there is no such file.") from error
-    held_out = np.zeros(len(kinds), bool)
-    rng = np.random.default_rng(_SEED)
-    held_out[rng.permutation(len(kinds))[: len(kinds) // _HELD_OUT]] = True
-    return Pictures(pixels, kinds, held_out)
+    order = np.random.default_rng(_SEED).permutation(len(kinds))
+    return Pictures(pixels, kinds, np.isin(range(len(kinds)), order[: len(kinds) // _HELD_OUT]))
 
 
 @functools.cache

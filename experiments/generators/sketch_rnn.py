@@ -5,7 +5,6 @@ repository.
 """
 
 import base64
-import dataclasses
 import functools
 import json
 from collections.abc import Sequence
@@ -14,20 +13,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax.typing import ArrayLike
 
 from experiments.data.repository import Repository
 
 REPOSITORY = ("hardmaru/sema-demo", "09ceb6579d01e57db3f792d0e631284c331538dd")
+# The point after which a drawing is finished: no offset, and the pen's third state.
 END = (0.0, 0.0, 0.0, 0.0, 1.0)
-"""The point after which a drawing is finished: no offset, and the pen's third state."""
-
 _POINT = 5  # Two offsets, and the pen down, up, or at the end.
 _PENS = 3
 _MIXTURE = 6  # Parameters of a component: weight, two means, two deviations, correlation.
 _LARGEST, _STEPS = 10.0, 32767  # Weights are stored as so many steps to the largest one.
-_HIGHEST = jax.lax.Precision.HIGHEST
+_dot = functools.partial(jnp.dot, precision=jax.lax.Precision.HIGHEST)
 
 State = tuple[jax.Array, jax.Array]
 
@@ -42,47 +39,42 @@ class Mixture(NamedTuple):
     pens: jax.Array  # Logits of the pen's next state, down, up or end, [..., 3].
 
 
-class SketchRNN(nnx.Module):
-    """One step of a drawing: an LSTM with gates in the order i, g, f, o, and its readout."""
+class Params(NamedTuple):
+    """Of an LSTM with gates in the order i, g, f, o, in the order of its file."""
 
-    def __init__(self, units: int, mixtures: int, *, rngs: nnx.Rngs):
-        def linear(inputs: int, outputs: int, *, bias: bool = True) -> nnx.Linear:
-            return nnx.Linear(inputs, outputs, use_bias=bias, precision=_HIGHEST, rngs=rngs)
-
-        self.inputs = linear(_POINT, 4 * units)
-        self.recurrent = linear(units, 4 * units, bias=False)
-        self.readout = linear(units, _PENS + _MIXTURE * mixtures)
-
-    def __call__(self, state: State, points: jax.Array) -> tuple[State, Mixture]:
-        """From the state `[..., units]` twice and the last points `[..., 5]` to the next ones."""
-        hidden, cell = state
-        i, g, f, o = jnp.split(self.inputs(points) + self.recurrent(hidden), 4, axis=-1)
-        cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-        hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
-        pens, rest = jnp.split(self.readout(hidden), [_PENS], axis=-1)
-        logits, x, y, log_x, log_y, correlations = jnp.split(rest, _MIXTURE, axis=-1)
-        return (hidden, cell), Mixture(
-            logits,
-            jnp.stack([x, y], axis=-1),
-            jnp.exp(jnp.stack([log_x, log_y], axis=-1)),
-            jnp.tanh(correlations),
-            pens,
-        )
+    readout: jax.Array  # [units, 3 + 6 m].
+    readout_bias: jax.Array  # [3 + 6 m].
+    inputs: jax.Array  # [5, 4 units].
+    recurrent: jax.Array  # [units, 4 units].
+    bias: jax.Array  # [4 units].
 
 
-@dataclasses.dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """The generators of several classes."""
 
     names: tuple[str, ...]
-    params: nnx.State  # Of all of them, each array [classes, ...].
+    params: Params  # Of all of them, each array [classes, ...].
     scales: np.ndarray  # Pixels a unit of the offsets, [classes].
     lengths: np.ndarray  # Points of the longest drawing that each was trained on, [classes].
 
 
+def advance(params: Params, state: State, points: jax.Array) -> tuple[State, Mixture]:
+    """From the state `[b, units]` twice and the last points `[b, 5]` to the next ones."""
+    hidden, cell = state
+    gates = _dot(points, params.inputs) + params.bias[None] + _dot(hidden, params.recurrent)
+    i, g, f, o = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+    read = _dot(hidden, params.readout) + params.readout_bias[None]
+    pens, rest = jnp.split(read, [_PENS], axis=-1)
+    logits, x, y, log_x, log_y, correlations = jnp.split(rest, _MIXTURE, axis=-1)
+    means, logs = jnp.stack([x, y], axis=-1), jnp.stack([log_x, log_y], axis=-1)
+    return (hidden, cell), Mixture(logits, means, jnp.exp(logs), jnp.tanh(correlations), pens)
+
+
 @functools.partial(jax.jit, static_argnames=("draws", "max_steps"))
 def sample(
-    params: nnx.State,
+    params: Params,
     key: jax.Array,
     prompts: ArrayLike,
     *,
@@ -100,18 +92,13 @@ def sample(
       `[k, draws, max_steps, 5]`: the offset from the last point in the model's units, and the
       pen's state after it as a one-hot of down, up, end. After its end a drawing repeats `END`.
     """
-    units, width = params["readout"]["kernel"].shape[1:]
-    mixtures = (width - _PENS) // _MIXTURE
-    shapes = nnx.eval_shape(lambda: SketchRNN(units, mixtures, rngs=nnx.Rngs(0)))
-    graph, _ = nnx.split(shapes)
 
-    def of_class(own: nnx.State, key: jax.Array) -> jax.Array:
-        model = nnx.merge(graph, own)
-        rest = jnp.zeros((draws, units))
+    def of_class(own: Params, key: jax.Array) -> jax.Array:
+        rest = jnp.zeros((draws, len(own.recurrent)))
 
         def step(carry: tuple[State, jax.Array], key: jax.Array) -> tuple[Any, jax.Array]:
             state, last = carry
-            state, mixture = model(state, last)
+            state, mixture = advance(own, state, last)
             point = _draw(mixture, key, temperature)
             ended = (last[:, -1] == 1) | (point[:, -1] == 1)
             point = jnp.where(ended[:, None], jnp.asarray(END), point)
@@ -135,9 +122,9 @@ def _draw(mixture: Mixture, key: jax.Array, temperature: ArrayLike) -> jax.Array
         return jnp.argmax(logits + temperature * jax.random.gumbel(key, logits.shape), -1)
 
     component, pen = choose(keys[0], mixture.logits), choose(keys[1], mixture.pens)
+    chosen = jnp.arange(len(component)), component
     mean, spread, correlation = (
-        jnp.take_along_axis(values, jnp.expand_dims(component, range(1, values.ndim)), 1)[:, 0]
-        for values in (mixture.means, mixture.deviations, mixture.correlations)
+        of[chosen] for of in (mixture.means, mixture.deviations, mixture.correlations)
     )
     first, second = jax.random.normal(keys[2], (2, len(mean)))
     second = correlation * first + jnp.sqrt(1 - correlation**2) * second
@@ -149,37 +136,22 @@ def _draw(mixture: Mixture, key: jax.Array, temperature: ArrayLike) -> jax.Array
 def load(repository: Repository, names: Sequence[str]) -> Published:
     """The generators of some classes, as in `models/NAME.gen.json`, from a clone at its commit.
 
+    A file is JSON: a dictionary, the shapes of the arrays, and each as the base64 form of whole
+    numbers of 16 bits, little end first, 32,767 of which are a weight of 10.
+
     Raises:
       ValueError: a file is not there, with its name.
     """
-    found = list(map(read_model, repository.read([f"models/{name}.gen.json" for name in names])))
-    readout, readout_bias, inputs, recurrent, bias = (
-        jnp.asarray(np.stack(arrays), jnp.float32)
-        for arrays in zip(*(arrays for _, arrays in found), strict=True)
-    )
-    params = {
-        "inputs": {"kernel": inputs, "bias": bias},
-        "recurrent": {"kernel": recurrent},
-        "readout": {"kernel": readout, "bias": readout_bias},
-    }
+    infos, arrays = [], []
+    for content in repository.read([f"models/{name}.gen.json" for name in names]):
+        info, shapes, encoded = json.loads(content)
+        whole = (np.frombuffer(base64.b64decode(text), "<i2") for text in encoded)
+        infos.append(info)
+        arrays.append([of.reshape(shape) for of, shape in zip(whole, shapes, strict=True)])
+    stacked = (np.stack(of) * (_LARGEST / _STEPS) for of in zip(*arrays, strict=True))
     return Published(
         tuple(names),
-        nnx.State(jax.tree.map(nnx.Param, params)),
-        scales=np.array([float(info["scale_factor"]) for info, _ in found]),
-        lengths=np.array([info["max_seq_len"] for info, _ in found]),
+        Params(*(jnp.asarray(of, jnp.float32) for of in stacked)),
+        scales=np.array([float(info["scale_factor"]) for info in infos]),
+        lengths=np.array([info["max_seq_len"] for info in infos]),
     )
-
-
-def read_model(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """One published file: what it says of the model, and its five arrays.
-
-    The file is JSON: a dictionary, the shapes of the arrays, and each as the base64 form of whole
-    numbers of 16 bits, little end first, 32,767 of which are a weight of 10. The arrays are the
-    readout `[units, 3 + 6 m]` and its bias, the input's weights `[5, 4 units]`, the recurrent ones
-    `[units, 4 units]`, and their bias.
-    """
-    info, shapes, encoded = json.loads(content)
-    return info, [
-        np.frombuffer(base64.b64decode(text), "<i2").reshape(shape) * (_LARGEST / _STEPS)
-        for text, shape in zip(encoded, shapes, strict=True)
-    ]

@@ -17,7 +17,6 @@ from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.generators import diffusion
 from experiments.generators.mixture_diffusion import MIXTURES, PromptedMixture
-from experiments.guidance import diffusion_guides
 from experiments.lab import figures, style, tables
 
 KINDS = {
@@ -28,7 +27,6 @@ KINDS = {
 }
 LAW, PLAIN = "law", "plain"
 SCORES = ("modes", *KINDS, "energy", "off", "variation")
-_SAMPLING = "batches", "copies", "window", "truncation", "steps", "solver", "at"
 _RULED = 2000  # Samples of the law that the bandwidths are chosen on.
 _SHOWN = 240  # Samples a panel.
 _WORDS = {
@@ -48,14 +46,11 @@ _COLUMNS = "weight", "off", "modes", "energy"  # Of tables.
 class GuidedMixture(lab.Study):
     """What do guided samplers gain and lose when the true distribution is known?"""
 
-    name = "guided_mixture"
     data = None
     unrepeated = ("shown",)
     tolerance = 5e-3  # A sample near a border of modes falls to either side by rounding.
     runs = ((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1"))
     control = "All guides have the same prompts and noise, and may leave the support as often."
-    drawings = "guided_mixture", "guided_mixture_samples"
-    drawings += "guided_mixture_noisy", "guided_mixture_noisy_samples"
 
     bandwidths: lab.Scales = lab.Scales()
     mixtures: tuple[str, ...] = lab.flag(
@@ -119,9 +114,8 @@ class GuidedMixture(lab.Study):
     def compute(self, state, context, *, mixture, scale, kind, until):
         """Samples at every weight with the same noise, and what is found of them."""
         law, kernels = state[mixture], scale.kernels
-        options = {name: getattr(self, name) for name in _SAMPLING}
-        options |= {"kind": kind, "stop": max(1, round(until * self.steps))}
-        sampler = functools.partial(draw, law, kernels=kernels, **options)
+        fixed = dataclasses.replace(self, of_mixtures=None)  # Programs are kept by its hash.
+        sampler = functools.partial(fixed.draw, law, kernels=kernels, kind=kind, until=until)
         keys = [jax.random.fold_in(context.shared_key, seed) for seed in range(self.seeds)]
         each = -(-_SHOWN // len(law.weights))
         weights = self.weights if kind in KINDS else (0.0,)
@@ -140,6 +134,27 @@ class GuidedMixture(lab.Study):
             },
             {"weight": list(weights), "score": list(SCORES), "sample": range(count)},
         )
+
+    @functools.partial(jax.jit, static_argnames=("self", "kind", "until"))
+    def draw(self, law, key, kernels, weight, *, kind, until):
+        """Samples of every prompt, `[prompts, n, 2]`: the batches in order within each.
+
+        Guided by a kind of KINDS in a first part of the steps, by nothing (PLAIN), or of the LAW.
+        """
+        count, guide = len(law.weights), None
+        prompts = jnp.tile(jnp.repeat(law.prompts, self.copies, axis=0), (self.batches, 1, 1))
+        if kind in KINDS:
+            sizes = {"prompt_size": count, "window": self.window, "truncation": self.truncation}
+            whole = diffusion.weighted(kind, weight, **kernels, **sizes)
+            stop = max(1, round(until * self.steps))
+            guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
+        points = law.sample(key, prompts.reshape(-1, count))
+        if kind != LAW:
+            options = {name: getattr(self, name) for name in ("steps", "solver", "at")}
+            options |= {"shape": (2,), "guide": guide}
+            points, _ = diffusion.sample_batches(law.denoise, key, prompts, **options)
+        by_prompt = points.reshape(self.batches, count, self.copies, 2).swapaxes(0, 1)
+        return by_prompt.reshape(count, -1, 2)
 
     def tables(self, run):
         """Guides within the same share off the support, and conditional less marginal ones."""
@@ -168,8 +183,7 @@ class GuidedMixture(lab.Study):
         share = path.sel(score="off", drop=True).mean("seed", skipna=False)
         weight = path.weight.where(share <= self.limit).max("weight").fillna(0.0)
         chosen = path.sel(weight=weight).drop_vars("weight")
-        weights = weight.broadcast_like(chosen.isel(score=0, drop=True))
-        return xr.concat([chosen, weights.expand_dims(score=["weight"])], "score")
+        return xr.concat([chosen, weight.expand_dims(score=["weight"])], "score")
 
     @classmethod
     def facts(cls, runs):
@@ -203,40 +217,6 @@ class GuidedMixture(lab.Study):
 
     def variant(self):
         return "" if self.at == GuidedMixture.at else self.at
-
-
-@functools.partial(jax.jit, static_argnames=("kind", "stop", *_SAMPLING))
-def draw(
-    mixture: PromptedMixture,
-    key: jax.Array,
-    kernels: Mapping[str, Any],
-    weight: jax.Array,
-    *,
-    kind: str,
-    stop: int,
-    batches: int,
-    copies: int,
-    window: int,
-    truncation: int,
-    **options: Any,
-) -> jax.Array:
-    """Samples of every prompt, `[prompts, n, 2]`: the batches in order within each.
-
-    Guided by a kind of KINDS in the first `stop` steps, by nothing (PLAIN), or of the law (LAW).
-    """
-    count = len(mixture.weights)
-    batch = jnp.repeat(mixture.prompts, copies, axis=0)
-    prompts = jnp.tile(batch[None], (batches, 1, 1))
-    guide = None
-    if kind in KINDS:
-        sizes = {"prompt_size": count, "window": window, "truncation": truncation}
-        whole = diffusion_guides.weighted(kind, weight, kernels, **sizes)
-        guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
-    points = mixture.sample(key, prompts.reshape(-1, count))
-    if kind != LAW:
-        options |= {"shape": (2,), "guide": guide}
-        points, _ = diffusion.sample_batches(mixture.denoise, key, prompts, **options)
-    return points.reshape(batches, count, copies, 2).swapaxes(0, 1).reshape(count, -1, 2)
 
 
 def measured(
@@ -292,13 +272,11 @@ def guided(values: xr.DataArray) -> xr.DataArray:
 
 def differences(reached: xr.DataArray) -> xr.DataArray:
     """Conditional guides less the marginal ones, of what `reached` gives, by both names."""
-    kinds = reached.kind.values.tolist()
-    marginal = [kind for kind in ("Vendi", "RKE") if {kind, f"Conditional-{kind}"} <= {*kinds}]
-    first, second = (
-        reached.sel(kind=[s + kind for kind in marginal]) for s in ("Conditional-", "")
-    )
+    marginal = [kind for kind in reached.kind.values if f"Conditional-{kind}" in reached.kind]
+    conditional = reached.sel(kind=[f"Conditional-{kind}" for kind in marginal])
+    gains = conditional - reached.sel(kind=marginal).assign_coords(kind=conditional.kind)
     pairs = [f"Conditional-{kind} less {kind}" for kind in marginal]
-    return (first.assign_coords(kind=pairs) - second.assign_coords(kind=pairs)).rename(kind="pair")
+    return gains.assign_coords(kind=pairs).rename(kind="pair")
 
 
 def _samples(run):

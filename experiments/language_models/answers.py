@@ -17,8 +17,8 @@ from condvendi_jax.inference.evaluations import Keys
 from experiments import lab
 from experiments.lab import agreement, figures, scales, style, tables
 from experiments.language_models import judged
+from experiments.language_models.judged import CUT, WHOLE
 
-WHOLE, CUT = "whole", "cut"
 CLASSES, UTILITY = "classes", "utility"
 EMBEDDINGS = "embeddings"
 SOURCES = EMBEDDINGS, CLASSES  # Of which answers are different, beside their rewards.
@@ -36,14 +36,12 @@ _PATIENCE = 0.8  # Of the benchmark's reader, who goes on to the next answer so 
 class Answers(lab.Study):
     """Which language models give different answers when they are asked again?"""
 
-    name = "answers"
     control = "All models answer the same prompts as often; cut answers are a control of length."
     version = 4
     data = "answers"
     needs = ("models", "prompt")
     takes = ("classes", "rewards", "words", "families")
     further = ("truncated",)
-    drawings = ("answers", "answers_length", "answers_agreement")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(
@@ -65,7 +63,7 @@ class Answers(lab.Study):
             prompts=len(prompts),
             of_each=rows.shape[2],
             families=judged.by_model(pairs, rows, "families"),
-            texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
+            texts=tuple(judged.texts_of(pairs)),
         )
 
     def axes(self):
@@ -86,8 +84,8 @@ class Answers(lab.Study):
           the variance rule, of prompts too.
         """
         pairs, rows = state
-        outputs = (pairs.outputs if text == WHOLE else pairs.further["truncated"])[rows]
-        names = pairs.labels["models"][rows[:, 0, 0]].astype(str).tolist()
+        outputs = judged.texts_of(pairs)[text][rows]
+        names = list(judged.by_model(pairs, rows, "models"))
         found = judged.scored(outputs, names, scale)
         entropies = judged.entropies(outputs, scale.outputs)[:2]
         conditional = found.value.values[:2]
@@ -97,17 +95,14 @@ class Answers(lab.Study):
         values = np.stack([conditional, totals / conditional, totals], axis=1).reshape(6, -1)
         context.say("agreement")
         generator = np.random.default_rng(context.shared_seed)
-        groups = np.array(self.families)
-        families = list(agreement.resampled(groups, self.resamples, generator))
+        families = [*agreement.resampled(np.array(self.families), self.resamples, generator)]
         prompts = list(generator.integers(self.prompts, size=(self.resamples, self.prompts)))
         drawn = np.stack([judged.conditional(entropies[..., of]) for of in prompts], axis=-1)
         each = np.arange(len(names))[:, None]
-        benchmark = benchmark_of(pairs, rows)
-        means = {judge: of.mean(axis=1) for judge, of in benchmark.items()}
-        over_models = [
-            agreement.correlate(values, of, families, list(MEASURES.values()))
-            for of in means.values()
-        ]
+        judges = benchmark_of(pairs, rows)
+        benchmark = np.stack([*judges.values()])
+        means, orders = benchmark.mean(axis=2), list(MEASURES.values())
+        over_models = [agreement.correlate(values, of, families, orders) for of in means]
 
         def with_prompts(of_prompts: np.ndarray) -> np.ndarray:
             def statistic(taken: np.ndarray) -> np.ndarray:
@@ -116,42 +111,31 @@ class Answers(lab.Study):
 
             return agreement.with_interval(statistic, prompts, self.prompts)
 
-        classes = benchmark[CLASSES]
-        within = [
-            [agreement.spearman(own[None], of)[0] for own, of in zip(entropy, classes, strict=True)]
-            for entropy in entropies
-        ]
+        classes = means[0]
+        of_models = [zip(of, judges[CLASSES], strict=True) for of in entropies]
+        within = [[agreement.spearman(own[None], of)[0] for own, of in pair] for pair in of_models]
         shown = scale.coordinate == self.widths.shown
         multiples = _MULTIPLES if shown else ()
         swept = [
-            agreement.spearman(judged.conditional(of[:2]), means[CLASSES], _ORDERS)
+            agreement.spearman(judged.conditional(of[:2]), classes, _ORDERS)
             for of in (judged.entropies(outputs, m * scale.outputs) for m in multiples)
         ]
         by_judge, by_model = ("judge", "model"), ("score", "model")
-        errors = [of.std(axis=1, ddof=1) / np.sqrt(self.prompts) for of in benchmark.values()]
-        others = xr.Dataset(
-            {
-                "words": ("model", _of_answers(pairs, "words", rows).mean(axis=(1, 2))),
-                "benchmark": (by_judge, list(means.values())),
-                "benchmark_error": (by_judge, errors),
-                "over_models": (("judge", "measure", "end"), over_models),
-                "over_prompts": (
-                    ("judge", "score", "end"),
-                    [with_prompts(of) for of in benchmark.values()],
-                ),
-                "highest": (by_model, np.mean(drawn.argmax(axis=1)[:, None] == each, axis=-1)),
-                "lowest": (by_model, np.mean(drawn.argmin(axis=1)[:, None] == each, axis=-1)),
-                "within": ("score", np.mean(within, axis=1)),
-                "swept": (("score", "multiple"), np.reshape(swept, (-1, 2)).T),
-            },
-            {
-                "score": list(judged.PAPERS),
-                "model": names,
-                "judge": list(benchmark),
-                "measure": list(MEASURES),
-                "multiple": list(multiples),
-            },
-        )
+        errors = benchmark.std(axis=2, ddof=1) / np.sqrt(self.prompts)
+        fields = {
+            "words": ("model", judged.numbers(pairs, "words", rows).mean(axis=(1, 2))),
+            "benchmark": (by_judge, means),
+            "benchmark_error": (by_judge, errors),
+            "over_models": (("judge", "measure", "end"), over_models),
+            "over_prompts": (("judge", "score", "end"), list(map(with_prompts, benchmark))),
+            "highest": (by_model, np.mean(drawn.argmax(axis=1)[:, None] == each, axis=-1)),
+            "lowest": (by_model, np.mean(drawn.argmin(axis=1)[:, None] == each, axis=-1)),
+            "within": ("score", np.mean(within, axis=1)),
+            "swept": (("score", "multiple"), np.reshape(swept, (-1, 2)).T),
+        }
+        labels = {"judge": list(judges), "measure": list(MEASURES), "multiple": list(multiples)}
+        labels |= {"score": list(judged.PAPERS), "model": names}
+        others = xr.Dataset(fields, labels)
         if shown and text == WHOLE and CLASSES in pairs.labels and "rewards" in pairs.labels:
             context.say("good and different answers")
             others = others.merge(self._by_both(pairs, rows, names, scale))
@@ -163,7 +147,7 @@ class Answers(lab.Study):
                 [cv.decompose(*of, order=o, **usual).conditional for of in answered]
                 for o in _ORDERS
             ]
-            others["usual"] = "score", agreement.spearman(np.array(own), means[CLASSES], _ORDERS)
+            others["usual"] = "score", agreement.spearman(np.array(own), classes, _ORDERS)
         return found.merge(others, join="left")
 
     def _by_both(
@@ -176,38 +160,30 @@ class Answers(lab.Study):
           the `good_share` of answers. How many pairs of models are `apart` by unbiased
           Conditional-RKE; by both at once, how many have `one_order` or are `reversed`.
         """
-        classes = _of_answers(pairs, CLASSES, rows).astype(int)
-        rewards = class_rewards(classes, _of_answers(pairs, "rewards", rows))
+        classes = judged.numbers(pairs, CLASSES, rows).astype(int)
+        rewards = class_rewards(classes, judged.numbers(pairs, "rewards", rows))
         flat = rows.reshape(len(names), -1)
-        items = pairs.outputs[flat], classes.reshape(flat.shape)
-        kernels = cv.Gaussian(width.outputs), cv.Indicator()
+        embedded = cv.Gaussian(width.outputs), pairs.outputs[flat]
+        by_class = cv.Indicator(), classes.reshape(flat.shape)
         quality = dict(zip(names, rewards.reshape(flat.shape), strict=True))
         options: Any = {"quality": quality, "at_least": self.at_least, "orders": [2]}
-        prompts = pairs.labels["prompt"][flat[0]]
+        options |= {"prompts": pairs.labels["prompt"][flat[0]], "profile": False}
         compared = [
-            cv.compare(
-                dict(zip(names, of, strict=True)),
-                prompts,
-                output_kernel=kernel,
-                profile=False,
-                **options,
-            )
-            for of, kernel in zip(items, kernels, strict=True)
+            cv.compare(dict(zip(names, of, strict=True)), output_kernel=kernel, **options)
+            for kernel, of in (embedded, by_class)
         ]
         good = [of.ranking("quality", 0) for of in compared]
         tested = [of.ranking("conditional", 2).differences for of in compared]
         signs, by = _joint_signs(compared), ("source", "model")
-        return xr.Dataset(
-            {
-                "good": (by, [[of.values[m] for m in names] for of in good]),
-                "good_error": (by, [[of.standard_errors[m] for m in names] for of in good]),
-                "good_share": ("model", [compared[0].qualities[m].share.value for m in names]),
-                "apart": ("source", [sum(d.adjusted < judged.LEVEL for d in of) for of in tested]),
-                "one_order": np.sum(np.abs(signs.sum(axis=1)) == 2),
-                "reversed": np.sum(signs.prod(axis=1) == -1),
-            },
-            {"source": list(SOURCES), "model": list(names)},
-        )
+        fields = {
+            "good": (by, [[of.values[m] for m in names] for of in good]),
+            "good_error": (by, [[of.standard_errors[m] for m in names] for of in good]),
+            "good_share": ("model", [compared[0].qualities[m].share.value for m in names]),
+            "apart": ("source", [sum(d.adjusted < judged.LEVEL for d in of) for of in tested]),
+            "one_order": np.sum(np.abs(signs.sum(axis=1)) == 2),
+            "reversed": np.sum(signs.prod(axis=1) == -1),
+        }
+        return xr.Dataset(fields, {"source": list(SOURCES), "model": list(names)})
 
     def tables(self, run):
         """Scores beside the benchmark at the bandwidth shown; all correlations."""
@@ -300,13 +276,11 @@ def benchmark_of(pairs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     goes on to the next answer with probability 0.8, and for whom an answer of a class that was
     there before is worth nothing.
     """
-    classes = _of_answers(pairs, "classes", rows)
-    rewards = _of_answers(pairs, "rewards", rows)
-    order = np.sort(classes, axis=2)
-    number = 1 + np.sum(np.diff(order, axis=2) != 0, axis=2)
-    number = np.where(np.isnan(classes).any(axis=2), np.nan, number)
+    classes = judged.numbers(pairs, "classes", rows)
+    rewards = judged.numbers(pairs, "rewards", rows)
     equal = classes[..., :, None] == classes[..., None, :]
     new = ~np.tril(equal, -1).any(axis=3)
+    number = np.where(np.isnan(classes).any(axis=2), np.nan, new.sum(axis=2))
     weights = _PATIENCE ** np.arange(rows.shape[2])
     return {CLASSES: number, UTILITY: np.sum(rewards * new * weights, axis=2) / weights.sum()}
 
@@ -339,12 +313,6 @@ def class_rewards(classes: np.ndarray, rewards: np.ndarray) -> np.ndarray:
 def short_name(model: str) -> str:
     """A model's name without the date at its end."""
     return re.sub(r"[-@]\d[\d-]*$", "", model)
-
-
-def _of_answers(pairs: Any, role: str, rows: np.ndarray) -> np.ndarray:
-    """A label of every answer as a number; NaN where there is no such label."""
-    values = pairs.labels.get(role)
-    return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
 
 
 def _ranking(run: lab.Run) -> Table:

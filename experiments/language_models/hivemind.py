@@ -13,22 +13,24 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import inference
+from condvendi_jax.statistics.influences import root_mean_square
 from experiments import lab
 from experiments.lab import agreement, figures, style, tables
 from experiments.language_models import judged
+from experiments.language_models.judged import WHOLE
 
-WHOLE, CUT, ALL = "whole", "cut", "all"
+ALL = "all"
 FAMILY, VENDOR, OTHER = "same family", "same vendor, other family", "different vendors"
 KINDS = (FAMILY, VENDOR, OTHER)
 DIFFERENT, SHARED = "different models", "shared answers"
 PARTS = (DIFFERENT, "answers of a model", "answers of all")
+_PAIR = "model", "other"
 _RELABELLED = 1999  # Permutations of the families over the models.
 
 
 class Hivemind(lab.Study):
     """Do all language models say the same when they are asked the same?"""
 
-    name = "hivemind"
     control = "All models answer the same prompts as often; unbiased scores do not grow with n."
     grows = ("prompt",)
     version = 2
@@ -36,7 +38,6 @@ class Hivemind(lab.Study):
     needs = ("models", "prompt")
     takes = ("vendors", "families")
     further = ("truncated",)
-    drawings = ("hivemind", "hivemind_pairs", "hivemind_prompts")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(2000, "Resamples of the prompts for intervals.", at_least=2)
@@ -66,32 +67,34 @@ class Hivemind(lab.Study):
             models=judged.by_model(pairs, rows, "models"),
             vendors=vendors,
             families=families,
-            texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
+            texts=tuple(judged.texts_of(pairs)),
         )
 
     def axes(self):
         return {"text": self.texts, "scale": self.widths.axis}
 
     @property
-    def sets(self) -> dict[str, list[int]]:
-        """The numbers of the models of all, of each vendor and of each family, where several."""
-        found = {ALL: list(range(len(self.models)))}
+    def sets(self) -> dict[str, list[str]]:
+        """The models: all, those of each vendor and of each family, where they are several."""
+        found = {ALL: list(self.models)}
         for labels in (self.vendors, self.families):
             for label in sorted(set(labels)):
-                members = [m for m, own in enumerate(labels) if own == label]
-                if len(members) > 1 and members not in found.values():
-                    found[label] = members
+                of = [m for m, own in zip(self.models, labels, strict=True) if own == label]
+                if len(of) > 1 and of not in found.values():
+                    found[label] = of
         return found
 
     @property
-    def masks(self) -> dict[str, np.ndarray]:
-        """The pairs of models of each of `KINDS`, and of every two vendors, `[..., m, m]`."""
+    def masks(self) -> dict[str, xr.DataArray]:
+        """The pairs of models of each of `KINDS`, and of every two vendors, by name."""
         family, vendor = (np.array(of)[:, None] == of for of in (self.families, self.vendors))
-        apart, whose = ~np.eye(len(family), dtype=bool), np.unique(self.vendors)[:, None]
-        whose = whose == self.vendors
+        apart = ~np.eye(len(family), dtype=bool)
+        kinds = [family & apart, vendor & ~family, ~(family | vendor)]
+        whose = np.unique(self.vendors)[:, None] == self.vendors
+        vendors = whose[:, None, :, None] & whose[None, :, None, :] & apart
         return {
-            "kind": np.stack([family & apart, vendor & ~family, ~(family | vendor)]),
-            "vendor": whose[:, None, :, None] & whose[None, :, None, :] & apart,
+            "of_kind": xr.DataArray(kinds, dims=("kind", *_PAIR)),
+            "of_vendors": xr.DataArray(vendors, dims=("vendor", "other_vendor", *_PAIR)),
         }
 
     def compute(self, state, context, *, text, scale):
@@ -112,8 +115,7 @@ class Hivemind(lab.Study):
           answers, and its 95% interval.
         """
         pairs, rows, prompts = state
-        texts = pairs.outputs if text == WHOLE else pairs.further["truncated"]
-        outputs = dict(zip(self.models, texts[rows], strict=True))
+        outputs = dict(zip(self.models, judged.texts_of(pairs)[text][rows], strict=True))
         generator = np.random.default_rng(context.shared_seed)
         context.say("scores")
         options: dict[str, Any] = {"groups": self.prompts, **scale.kernels}
@@ -122,55 +124,45 @@ class Hivemind(lab.Study):
         compared = cv.compare(flat, number, orders=[2], profile=False, **options)
         between, sets = compared.between, []
         assert between is not None  # Order 2 is computed from pairs.
-        for members in self.sets.values():
-            names = [self.models[m] for m in members]
+        for names in self.sets.values():
             context.say(f"{len(names)} models")
             own = {name: flat[name] for name in names}
-            whole = len(names) == len(self.models)
+            whole = len(own) == len(flat)
             of_set = between if whole else cv.between_models(own, number, **options)
             sets.append(_counts(of_set, compared))
-        influences = np.moveaxis(np.asarray(between.overlap_influences), -1, 0)
+        overlaps = xr.DataArray(between.overlaps, dims=_PAIR)
+        influences = xr.DataArray(np.asarray(between.overlap_influences), dims=(*_PAIR, "unit"))
         found: dict[str, Any] = {
-            "overlap": (("model", "other"), between.overlaps),
-            "overlap_error": (("model", "other"), between.overlap_errors),
-            "family_p_value": ((), self._relabelled(between.overlaps, generator)),
+            "overlap": overlaps,
+            "overlap_error": (_PAIR, between.overlap_errors),
+            "family_p_value": self._relabelled(overlaps, generator),
+            "family_effect": self._effect(overlaps),
+            "family_effect_error": _error_of(self._effect(influences)),
         }
-        masks, names = self.masks, {"of_kind": ("kind",), "of_vendors": ("vendor", "other_vendor")}
-        for (name, axes), mask in zip(names.items(), masks.values(), strict=True):
-            found[name] = axes, _means(between.overlaps, mask)
-            found[f"{name}_error"] = axes, _error_of(_means(influences, mask))
-        found["family_effect"] = (), self._effect(between.overlaps)
-        found["family_effect_error"] = (), _error_of(self._effect(influences))
+        for name, mask in self.masks.items():
+            found[name] = overlaps.weighted(mask).mean(_PAIR)
+            found[f"{name}_error"] = _error_of(influences.weighted(mask).mean(_PAIR))
         context.say("prompts")
         found |= self._of_prompts(outputs, scale.kernels["output_kernel"], generator)
-        return (
-            xr.concat([xr.Dataset(of) for of in sets], dim="set")
-            .assign(found)
-            .assign_coords(
-                set=list(self.sets),
-                part=list(PARTS),
-                model=list(self.models),
-                other=list(self.models),
-                kind=list(KINDS),
-                vendor=sorted(set(self.vendors)),
-                other_vendor=sorted(set(self.vendors)),
-                prompt=prompts,
-                agreement=[DIFFERENT, SHARED],
-            )
-        )
+        labels: dict[str, Any] = dict.fromkeys(_PAIR, list(self.models))
+        labels |= dict.fromkeys(("vendor", "other_vendor"), sorted(set(self.vendors)))
+        labels |= {"set": list(self.sets), "part": list(PARTS), "kind": list(KINDS)}
+        labels |= {"prompt": prompts, "agreement": [DIFFERENT, SHARED]}
+        return xr.concat(sets, dim="set").assign(found).assign_coords(labels)
 
-    def _effect(self, overlaps: np.ndarray) -> np.ndarray:
-        """The mean overlap in families less that between vendors, `[...]`."""
-        family, _, other = np.moveaxis(_means(overlaps, self.masks["kind"]), -1, 0)
-        return family - other
+    def _effect(self, overlaps: xr.DataArray) -> xr.DataArray:
+        """The mean overlap in families less that between vendors."""
+        means = overlaps.weighted(self.masks["of_kind"]).mean(_PAIR)
+        return means.isel(kind=0) - means.isel(kind=-1)
 
-    def _relabelled(self, overlaps: np.ndarray, generator: np.random.Generator) -> float:
+    def _relabelled(self, overlaps: xr.DataArray, generator: np.random.Generator) -> float:
         """The two-sided p-value of `_effect`: families and vendors go to other models together."""
         value = abs(self._effect(overlaps))
         if np.isnan(value):
             return np.nan
         orders = [generator.permutation(len(overlaps)) for _ in range(_RELABELLED)]
-        null = np.abs(self._effect(np.stack([overlaps[np.ix_(of, of)] for of in orders])))
+        relabelled = xr.concat([overlaps[of, of] for of in orders], "order")
+        null = abs(self._effect(relabelled))
         return (1 + np.sum(null >= value * (1 - 1e-9))) / (1 + _RELABELLED)
 
     def _of_prompts(
@@ -268,7 +260,7 @@ def _tables(found: xr.Dataset) -> dict[str, Table]:
     return shown
 
 
-def _counts(between: inference.Between, compared: inference.Comparison) -> dict[str, Any]:
+def _counts(between: inference.Between, compared: inference.Comparison) -> xr.Dataset:
     """Of some models, how many differ, and the answers of one and of all, with errors."""
     scored = [compared.evaluations[name].order(2) for name in between.models]
     known = [own.population for own in scored if own.population is not None]
@@ -281,26 +273,16 @@ def _counts(between: inference.Between, compared: inference.Comparison) -> dict[
     plain = np.mean([1 / own.decomposition.scores.conditional for own in scored])
     # Of all answers, 1 / count are of one model.
     of_all = alike / between.number + (plain - alike) / count
-    return {
-        "counts": ("part", counts),
-        "counts_error": ("part", counts * _error_of(np.stack([*moved, sum(moved)], axis=1))),
-        "plug_in": ("part", [plain / of_all, 1 / plain, 1 / of_all]),
-        "largest": ((), count),
+    fields = {
+        "counts": counts,
+        "counts_error": counts * root_mean_square(np.stack([*moved, sum(moved)])),
+        "plug_in": [plain / of_all, 1 / plain, 1 / of_all],
     }
+    return xr.Dataset({k: ("part", of) for k, of in fields.items()}).assign(largest=count)
 
 
-def _error_of(influences: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.mean(influences**2, axis=0))
-
-
-def _means(values: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Means of `[..., m, m]` off the diagonal, over the pairs of each of some masks `[k, m, m]`.
-
-    `[..., k]`, NaN where there is no pair.
-    """
-    off = np.where(np.eye(masks.shape[-1], dtype=bool), 0, values)
-    counts = masks.sum(axis=(-2, -1))
-    return np.tensordot(off, masks, ((-2, -1), (-2, -1))) / np.where(counts, counts, np.nan)
+def _error_of(influences: xr.DataArray) -> xr.DataArray:
+    return (influences**2).mean("unit") ** 0.5
 
 
 def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
@@ -309,14 +291,11 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     from scipy.cluster import hierarchy  # Imported where it is used: it is slow to import.
     from scipy.spatial import distance
 
-    apart = np.where(np.eye(len(first), dtype=bool), 0, np.maximum(1 - first, 0))
-    condensed = distance.squareform(apart, checks=False)
+    condensed = distance.squareform(np.maximum(1 - first, 0), checks=False)
     linkage = hierarchy.linkage(condensed, "average", optimal_ordering=True)
     order = hierarchy.leaves_list(linkage)  # Neighbours are most alike.
-    values = found.overlap.isel(text=-1).values.copy()
-    values = values[np.ix_(order, order)]
-    below = np.tril_indices(len(order))
-    values[below] = first[np.ix_(order, order)][below]
+    last, below = found.overlap.isel(text=-1).values, np.tri(len(order), dtype=bool)
+    values = np.where(below, *(of[np.ix_(order, order)] for of in (first, last)))
     figure, (panel,) = style.panels(1, size=(2.6 + 0.36 * len(order), 2.4 + 0.34 * len(order)))
     names = [study.models[m] for m in order]
     np.fill_diagonal(values, np.nan)

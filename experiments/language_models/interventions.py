@@ -11,8 +11,8 @@ import condvendi_jax as cv
 from experiments import lab
 from experiments.lab import figures, models, style, tables
 from experiments.language_models import judged
+from experiments.language_models.judged import WHOLE
 
-WHOLE, CUT = "whole", "cut"
 _TOML = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("utf-8"))
 PUBLISHED: dict[str, dict[str, list[float]]] = _TOML["cures"]
 
@@ -20,12 +20,10 @@ PUBLISHED: dict[str, dict[str, list[float]]] = _TOML["cures"]
 class Interventions(lab.Study):
     """Which cure for sameness buys most different answers at equal quality?"""
 
-    name = "interventions"
     data = "interventions"
     needs = ("models", "source", "prompt", "quality")
     further = ("truncated",)
     random = False
-    drawings = ("interventions", "interventions_bars")
     control = "All cures of a source answer the same prompts, equally often, for one judge."
     grows = ("source",)
 
@@ -47,7 +45,7 @@ class Interventions(lab.Study):
             state=state,
             widths=self.widths.resolve(pairs),
             counts={name: list(rows.shape) for name, (_, rows) in state.items()},
-            texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
+            texts=tuple(judged.texts_of(pairs)),
         )
 
     def axes(self):
@@ -64,9 +62,9 @@ class Interventions(lab.Study):
           answers at the scale shown, else the one of the tables.
         """
         part, rows = state[source]
-        outputs = (part.outputs if text == WHOLE else part.further["truncated"])[rows]
-        names = part.labels["models"][rows[:, 0, 0]].astype(str).tolist()
-        quality = part.labels["quality"][rows].astype(float)
+        outputs = judged.texts_of(part)[text][rows]
+        names = list(judged.by_model(part, rows, "models"))
+        quality = judged.numbers(part, "quality", rows)
         prompts = np.repeat(np.arange(rows.shape[1]), rows.shape[2])
         answers, values = (
             dict(zip(names, of.reshape(len(names), len(prompts), *of.shape[3:]), strict=True))
@@ -74,11 +72,11 @@ class Interventions(lab.Study):
         )
         shown = text == WHOLE and scale.coordinate == self.widths.shown
         good, good_times = {}, {}
-        options: dict[str, Any] = {"output_kernel": cv.Gaussian(scale.outputs), "orders": [2]}
+        options: Any = {"output_kernel": cv.Gaussian(scale.outputs), "orders": [2]}
+        options |= {"quality": values, "profile": False}
         for bar in sorted({self.at_least, *(self.bars if shown else ())}):
             context.say(f"answers of at least {bar:g}")
-            options |= {"quality": values, "at_least": bar, "profile": False}
-            compared = cv.compare(answers, prompts, **options)
+            compared = cv.compare(answers, prompts, at_least=bar, **options)
             found = [compared.qualities[name].number for name in names]
             good[bar] = [[one.value, *(one.ends or (np.nan, np.nan))] for one in found]
             good_times[bar] = _times(compared.ranking("quality", 0), names)
@@ -125,10 +123,18 @@ class Interventions(lab.Study):
         (run,) = runs
         parts = _parts(_known(run.found).sel(text=WHOLE, scale=run.study.widths.shown))
         plane, panels = style.panels(len(parts) + 1, columns=2, size=(3.5, 2.7))
-        for panel, (source, part) in zip(panels, parts.items(), strict=False):
-            _plane(panel, part.model.values, part.quality.values, part.number.values, style.CYCLE)
-            title = _TOML["titles"].get(source, source)
+        sweep, of_bars = style.panels(len(parts), columns=len(parts), size=(2.4, 2.9))
+        for panel, of_bar, (source, part) in zip(panels, of_bars, parts.items(), strict=False):
+            names, title = part.model.values, _TOML["titles"].get(source, source)
+            _plane(panel, names, part.quality.values, part.number.values, style.CYCLE)
             panel.set(title=title, ylabel="different answers to a prompt")
+            for place, (value, *ends) in enumerate(part.good.transpose("model", "end", ...).values):
+                look = {"label": names[place], **style.look(place, style.CYCLE[place])}
+                of_bar.errorbar(part.bar, value, abs(ends - value), **look, elinewidth=0.8)
+            asked = f"good and different, of {run.study.counts[source][2]} answers"
+            of_bar.set(title=title, xlabel="good: quality of at least", ylabel=asked)
+            of_bar.set(xticks=part.bar[::2], ylim=(0, None))
+            of_bar.legend(loc="lower left", handlelength=1)
         both = []  # Whether a published cure raises distance and quality.
         for model, colour in zip([*PUBLISHED][:2], style.CYCLE, strict=False):
             distance, quality = np.array([*PUBLISHED[model].values()]).T[..., None]
@@ -140,16 +146,6 @@ class Interventions(lab.Study):
             shown = dict(zip(*panel.get_legend_handles_labels()[::-1], strict=True))
             panel.legend(shown.values(), shown, loc="upper center", ncols=2)
             panel.set_ylim(0, 1.5 * panel.get_ylim()[1])
-        sweep, panels = style.panels(len(parts), columns=len(parts), size=(2.4, 2.9))
-        for panel, (source, part) in zip(panels, parts.items(), strict=True):
-            for place, (value, *ends) in enumerate(part.good.transpose("model", "end", ...).values):
-                look = {"label": part.model.values[place], **style.look(place, style.CYCLE[place])}
-                panel.errorbar(part.bar, value, abs(ends - value), **look, elinewidth=0.8)
-            panel.set(title=_TOML["titles"].get(source, source), xlabel="good: quality of at least")
-            asked = f"good and different, of {run.study.counts[source][2]} answers"
-            panel.set(ylabel=asked, xticks=part.bar[::2])
-            panel.legend(loc="lower left", handlelength=1)
-            panel.set_ylim(0)
         bar, names = run.study.at_least, ("times", "better", "good_times")
         cures = [part.isel(model=slice(1, None)) for part in parts.values()]
         times, better, good = (np.concatenate([of[k] for of in cures], axis=-2) for k in names)

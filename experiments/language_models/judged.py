@@ -23,6 +23,7 @@ from condvendi_jax import inference
 from experiments import data, lab
 from experiments.lab import models
 
+WHOLE, CUT = "whole", "cut"
 UNBIASED = "Conditional-RKE, unbiased"
 PAPERS = {"Conditional-Vendi": 1.0, "Conditional-RKE": 2.0}  # Orders.
 SCORES = *PAPERS, UNBIASED
@@ -33,79 +34,45 @@ SET = "same_answers"
 ENCODER = "all-MiniLM-L6-v2"  # Whose embeddings were judged.
 
 
-@dataclasses.dataclass(frozen=True)
-class Judgements:
-    """Pairs of answers to one prompt, and whether people called them the same.
+def labelled(pairs: data.PairedEmbeddings) -> data.PairedEmbeddings:
+    """Pairs of answers to one prompt, the outputs and `second`, with all of their labels.
 
-    Attributes:
-      first, second: embeddings `[m, d]` of the two answers of each pair.
-      same, equal: booleans `[m]`: by people, and where the two texts are equal.
-      train: booleans `[m]`, of the pairs from which the bandwidth is chosen.
-      classes: 1 for one class of the benchmark, 0 for two, -1 where it is not known, `[m]`.
+    Booleans are `same` (by people), `train` (the pairs from which a bandwidth is chosen) and
+    `equal` (two equal texts); `classes` is 1 for one class of the benchmark, 0 for two, or -1.
+
+    Raises:
+      ValueError: there are no second answers, or labels are not 0 and 1.
     """
+    if "second" not in pairs.further:
+        raise ValueError("--second: the embeddings of the second answers are missing.")
+    for name in ("same", "train"):
+        values = pairs.labels[name]
+        if values.dtype.kind not in "biuf" or set(np.unique(values)) != {0, 1}:
+            received = ", ".join(map(str, np.unique(values)[:4]))
+            raise ValueError(f"--{name}: expected 0 and 1, and both, received {received}.")
+    equal = np.all(pairs.outputs == pairs.further["second"], axis=1)
+    labels = {"equal": equal, "classes": np.full(len(pairs), -1), **pairs.labels}
+    booleans = {name: labels[name] == 1 for name in ("same", "train", "equal")}
+    return dataclasses.replace(pairs, labels=labels | booleans)
 
-    first: np.ndarray
-    second: np.ndarray
-    same: np.ndarray
-    train: np.ndarray
-    equal: np.ndarray
-    classes: np.ndarray
 
-    @classmethod
-    def of(cls, pairs: data.PairedEmbeddings) -> Judgements:
-        """Those of a set whose outputs and further embeddings `second` are the two answers.
+def bandwidth_of(pairs: data.PairedEmbeddings, *, share: bool = True) -> float:
+    """The bandwidth from the `labelled` pairs for training; equal ones that differ do not count.
 
-        Raises:
-          ValueError: there are no second answers, or labels are not 0 and 1.
-        """
-        if "second" not in pairs.further:
-            raise ValueError("--second: the embeddings of the second answers are missing.")
-        for name in ("same", "train"):
-            values = pairs.labels[name]
-            if values.dtype.kind not in "biuf" or set(np.unique(values)) != {0, 1}:
-                received = ", ".join(map(str, np.unique(values)[:4]))
-                raise ValueError(f"--{name}: expected 0 and 1, and both, received {received}.")
-        first, second, labels = pairs.outputs, pairs.further["second"], pairs.labels
-        equal = labels.get("equal", np.all(first == second, axis=1))
-        return cls(
-            first,
-            second,
-            same=labels["same"] == 1,
-            train=labels["train"] == 1,
-            equal=equal == 1,
-            classes=labels.get("classes", np.full(len(pairs), -1)),
-        )
-
-    def rows(self, chosen: np.ndarray) -> Judgements:
-        """Some of the pairs."""
-        return Judgements(*(getattr(self, f.name)[chosen] for f in dataclasses.fields(self)))
-
-    @property
-    def cosines(self) -> np.ndarray:
-        """The cosine of the two answers, float64 `[m]`."""
-        return np.einsum("ij,ij->i", self.first.astype(np.float64), self.second)
-
-    def squares(self, bandwidth: float) -> np.ndarray:
-        """The squared kernel of the two answers, float64 `[m]`."""
-        differences = self.first.astype(np.float64) - self.second
-        return np.exp(-np.sum(differences**2, axis=1) / bandwidth**2)
-
-    def bandwidth(self, *, share: bool = True) -> float:
-        """The bandwidth from the pairs for training, without equal ones that people call different.
-
-        Args:
-          share: whether the mean of the squared kernel shall be the share of the pairs that are the
-            same, so that RKE counts as people do; otherwise the bandwidth is the likeliest.
-        """
-        used = self.rows(self.train & (self.same | np.any(self.first != self.second, axis=1)))
-        of_same = float(used.same.mean()) if share else None
-        return cv.bandwidth_from_pairs(used.first, used.second, used.same, share=of_same)
+    With `share`, the mean of the squared kernel is the share of the pairs that are the same, so
+    that RKE counts as people do; otherwise the bandwidth is the likeliest.
+    """
+    differ = np.any(pairs.outputs != pairs.further["second"], axis=1)
+    used = pairs.rows(pairs.labels["train"] & (pairs.labels["same"] | differ))
+    same = used.labels["same"]
+    of_same = float(same.mean()) if share else None
+    return cv.bandwidth_from_pairs(used.outputs, used.further["second"], same, share=of_same)
 
 
 @functools.cache
 def bandwidth() -> float:
     """The bandwidth that people's judgements of the shipped pairs give."""
-    return Judgements.of(data.load(SET)).bandwidth()
+    return bandwidth_of(labelled(data.load(SET)))
 
 
 class Width(lab.Bandwidths):
@@ -187,6 +154,18 @@ def by_prompt(pairs: data.PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
     return ordered, pairs.labels["prompt"][ordered[0, :, 0]]
 
 
+def texts_of(pairs: data.PairedEmbeddings) -> dict[str, np.ndarray]:
+    """The embeddings of whole answers, and of those cut to one length where there are any."""
+    cut = pairs.further.get("truncated")
+    return {WHOLE: pairs.outputs} | ({} if cut is None else {CUT: cut})
+
+
+def numbers(pairs: data.PairedEmbeddings, role: str, rows: np.ndarray) -> np.ndarray:
+    """A label of every answer as a number; NaN where there is no such label."""
+    values = pairs.labels.get(role)
+    return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
+
+
 def by_model(pairs: data.PairedEmbeddings, rows: np.ndarray, role: str) -> tuple[str, ...]:
     """The label of each model, or what its name says where there are no such labels.
 
@@ -209,16 +188,12 @@ def family_of(model: str) -> str:
 
 
 def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
-    """Of each prompt, what the three scores are made of, float64 `[3, ..., prompts]`.
+    """What the three scores of answers `[..., prompts, answers, d]` are made of, by prompt.
 
-    The entropies of order 1 and 2 of its answers, and minus the log of the mean squared kernel of
-    two different answers. Under prompts that are equal or different, Conditional-Vendi is the
-    exponential of the mean of the first over the prompts, Conditional-RKE 1 over the mean of exp of
-    minus the second, and its unbiased form the same of the third.
-
-    Args:
-      outputs: embeddings `[..., prompts, answers, d]`.
-      bandwidth: of the Gaussian kernel.
+    Float64 `[3, ..., prompts]`: the entropies of order 1 and 2, and minus the log of the mean
+    squared kernel of two different answers. Under prompts that are equal or different,
+    Conditional-Vendi is the exponential of the mean of the first over the prompts, Conditional-RKE
+    1 over the mean of exp of minus the second, and its unbiased form the same of the third.
     """
     rows, n = outputs.astype(np.float64), outputs.shape[-2]
     norms = np.sum(rows**2, axis=-1)
@@ -238,15 +213,10 @@ def conditional(entropies: np.ndarray) -> np.ndarray:
 
 
 def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Dataset:
-    """The scores of models on the same prompts, and which of them can be told apart.
+    """The scores of models by their answers `[models, prompts, answers, d]`, and who is apart.
 
     Log Conditional-Vendi and 1 / Conditional-RKE are means over the prompts: paired t-tests compare
     these means, and errors of the scores are to first order.
-
-    Args:
-      outputs: embeddings `[models, prompts, answers, d]`.
-      models: their names.
-      width: of the answers.
 
     Returns:
       Over `score` and `model`: `value`; `error`, one standard error over the prompts; `interval`,
@@ -274,26 +244,22 @@ def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Datas
         letters.append([shown[name] for name in names])
     ends = np.stack([values - 1.96 * error, values + 1.96 * error], axis=-1)
     prompt = np.repeat(np.arange(count, dtype=np.float32), n)[:, None]
-    options: dict[str, Any] = {"orders": [2], **width.kernels}
     for model, of in enumerate(outputs.reshape(len(names), len(prompt), -1)):
-        population = cv.evaluate(of, prompt, **options).order(2).population
+        population = cv.evaluate(of, prompt, orders=[2], **width.kernels).order(2).population
         if population is not None and population.intervals is not None:
             ends[-1, model] = population.intervals.conditional
-    half = entropies(outputs[:, :, : max(2, n // 2)], width.outputs)
-    one, two = ("score", "model"), ("score", "model", "other")
-    return xr.Dataset(
-        {
-            "value": (one, values),
-            "error": (one, error),
-            "interval": ((*one, "side"), ends),
-            "letters": (one, letters),
-            "half": (one, conditional(half)),
-            "difference": (two, values[:, :, None] - values[:, None]),
-            "difference_error": (two, of_two),
-            "p_value": (two, p),
-        },
-        {"score": list(SCORES), "model": names, "other": names},
-    )
+    half = conditional(entropies(outputs[:, :, : max(2, n // 2)], width.outputs))
+    of_one = {"value": values, "error": error, "letters": letters, "half": half}
+    of_pairs = {
+        "difference": values[:, :, None] - values[:, None],
+        "difference_error": of_two,
+        "p_value": p,
+    }
+    axes = "score", "model", "other"
+    fields: dict[str, Any] = {name: (axes[:2], of) for name, of in of_one.items()}
+    fields |= {name: (axes, of) for name, of in of_pairs.items()}
+    fields["interval"] = (*axes[:2], "side"), ends
+    return xr.Dataset(fields, {"score": list(SCORES), "model": names, "other": names})
 
 
 def in_words(words: str, *fields: xr.DataArray) -> xr.Dataset:

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -11,12 +13,16 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
+from condvendi_jax.base import checks
+from condvendi_jax.entropies.eigenvalues import matmul
+from condvendi_jax.spectra.methods import unweighted_grams
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, models, style, tables
-from experiments.language_models import judged, reweighting
+from experiments.language_models import judged
+from experiments.language_models.judged import WHOLE
 
-WHOLE, SAME, MATCHED = "whole", "same prompts", "matched"
+SAME, MATCHED = "same prompts", "matched"
 BOTH, ALL = "both", "all"
 _ORDERS = list(judged.PAPERS.values())
 _DRAWN = 1e5  # Larger scores say that no two answers are alike.
@@ -31,14 +37,12 @@ _NAMES = {
 class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
-    name = "post_training"
     control = "All stages answer the same prompts as often; some at equal length, as a control."
     grows = ("benchmark", "text")
     version = 5
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")
-    drawings = ("post_training", "post_training_prompts", "post_training_bandwidth")
 
     widths: judged.Widths = judged.Widths()
     resamples: int = lab.flag(1000, "Resamples of the prompts, for the correlations.", at_least=2)
@@ -51,27 +55,26 @@ class PostTraining(lab.Study):
 
     def prepare(self, load, seed):
         """Parts the answers by set of prompts and text, and chooses the bandwidth."""
-        pairs = load()
-        parts = {name: _texts(of) for name, of in _by_benchmark(pairs).items()}
-        rows = {
-            name: {text: judged.by_prompt(part)[0] for text, part in of.items()}
-            for name, of in parts.items()
-        }
-        stages = list(models.rows_by_model(pairs.labels["models"]))
-        for part in (part for of in parts.values() for part in of.values()):
-            if (found := list(models.rows_by_model(part.labels["models"]))) != stages:
-                raise ValueError(
-                    f"--models: expected {', '.join(stages)}, in this order, for every benchmark, "
-                    f"whole and matched; received {', '.join(found)}."
-                )
-        first = next(iter(rows.values()))[WHOLE]
+        pairs, state, counts = load(), {}, {}
+        stages = tuple(models.rows_by_model(pairs.labels["models"]))
+        for name, of in _by_benchmark(pairs).items():
+            for text, part in _texts(of).items():
+                rows, _ = judged.by_prompt(part)
+                state[name, text] = part, rows
+                counts.setdefault(name, {})[text] = rows.shape[1]
+                if (found := judged.by_model(part, rows, "models")) != stages:
+                    raise ValueError(
+                        f"--models: expected {', '.join(stages)}, in this order, for every "
+                        f"benchmark, whole and matched; received {', '.join(found)}."
+                    )
+        (_, first), *_ = state.values()
         return self.ready(
             pairs,
-            state=(parts, rows),
+            state=state,
             widths=self.widths.resolve(pairs),
-            stages=tuple(stages),
+            stages=stages,
             of_each=first.shape[2],
-            counts={name: {t: r.shape[1] for t, r in of.items()} for name, of in rows.items()},
+            counts=counts,
         )
 
     def axes(self):
@@ -100,11 +103,10 @@ class PostTraining(lab.Study):
           papers' score at the weights of `reweight`, for the last benchmark's whole answers at
           the scale shown.
         """
-        parts, rows = state
-        part, rows = parts[benchmark][text], rows[benchmark][text]
+        part, rows = state[benchmark, text]
         outputs, count = part.outputs[rows], rows.shape[1]
         found = judged.scored(outputs, self.stages, scale)
-        words = part.labels.get("words", np.full(len(part), np.nan))[rows]
+        words = judged.numbers(part, "words", rows)
         by_prompt, full = judged.entropies(outputs, scale.outputs), (words != 0).all(axis=(0, 2))
         found["full"] = ("score", "model"), judged.conditional(by_prompt[..., full])
         entropies = by_prompt[:2]
@@ -115,7 +117,7 @@ class PostTraining(lab.Study):
             np.where(np.abs(of) <= agreement.rounding(order), 0.5, of < 0)
             for of, order in zip(changes, _ORDERS, strict=True)
         ]
-        distinct = part.labels.get("distinct", np.full(len(part), np.nan))[rows[..., 0]]
+        distinct = judged.numbers(part, "distinct", rows[..., 0])
         generator = np.random.default_rng(context.shared_seed)
         draws = list(generator.integers(count, size=(self.resamples, count)))
         correlation = [
@@ -128,22 +130,18 @@ class PostTraining(lab.Study):
         one_kind = unit.shape == asked.shape
         near = np.sum(unit * asked, axis=3) if one_kind else np.full(rows.shape, np.nan)
         of_steps = ("score", "step")
-        others = xr.Dataset(
-            {
-                "effect": (of_steps, changes.mean(axis=2) / np.where(spread > 0, spread, np.nan)),
-                "narrower": (of_steps, np.mean(falls, axis=2)),
-                "words": ("model", words.mean(axis=(1, 2))),
-                "empty": ("model", np.sum(words == 0, axis=(1, 2))),
-                "unlike": ("model", 1 - alike.mean(axis=(1, 2))),
-                "near": ("model", near.mean(axis=(1, 2))),
-                "correlation": (("score", "model", "end"), np.stack(correlation, axis=1)),
-            },
-            {
-                "score": list(judged.PAPERS),
-                "model": list(self.stages),
-                "step": [f"{self.stages[b]} to {self.stages[a]}" for b, a in self.steps],
-            },
-        )
+        fields = {
+            "effect": (of_steps, changes.mean(axis=2) / np.where(spread > 0, spread, np.nan)),
+            "narrower": (of_steps, np.mean(falls, axis=2)),
+            "words": ("model", words.mean(axis=(1, 2))),
+            "empty": ("model", np.sum(words == 0, axis=(1, 2))),
+            "unlike": ("model", 1 - alike.mean(axis=(1, 2))),
+            "near": ("model", near.mean(axis=(1, 2))),
+            "correlation": (("score", "model", "end"), np.stack(correlation, axis=1)),
+        }
+        steps = [f"{self.stages[b]} to {self.stages[a]}" for b, a in self.steps]
+        labels = {"score": list(judged.PAPERS), "model": list(self.stages), "step": steps}
+        others = xr.Dataset(fields, labels)
         last = list(self.counts)[-1], WHOLE, self.widths.shown
         if (benchmark, text, scale.coordinate) == last:  # It takes minutes.
             context.say("reweighted")
@@ -159,10 +157,9 @@ class PostTraining(lab.Study):
         prompt = np.repeat(np.arange(outputs.shape[1], dtype=np.float32), outputs.shape[2])[:, None]
         values = np.empty((len(_ORDERS), len(self.distances), len(outputs)))
         for stage, answers in enumerate(outputs.reshape(len(outputs), len(prompt), -1)):
+            equal = cv.Pairs(answers, prompt, **width.kernels)
             for place, within in enumerate(self.distances):
-                distance = within / outputs.shape[1] ** 0.5
-                equal = cv.Pairs(answers, prompt, **width.kernels)
-                weights = reweighting.reweight(equal, distance=distance)
+                weights = reweight(equal, distance=within / outputs.shape[1] ** 0.5)
                 pairs = cv.Pairs(answers, prompt, weights=weights, **width.kernels)
                 for score, order in enumerate(_ORDERS):
                     values[score, place, stage] = cv.decompose(pairs, order=order).conditional
@@ -294,3 +291,60 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     """Rows of norm 1 in float64; zero stays."""
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return rows.astype(np.float64) / np.where(norms > 0, norms, 1)
+
+
+def reweight(pairs: cv.Pairs, *, distance: float) -> np.ndarray:
+    """The weights `[n]` of largest H(X|T), or H(X), within a distance of equal weights u.
+
+    They keep the share of each prompt and (q - u)' K (q - u) <= distance^2, the squared MMD for the
+    product K of both kernels (Wu and Farnia, arXiv 2609.02275, eq. 1). Right to 2e-4 nats, or with
+    a warning. Minutes at n = 400, seconds under `Indicator`. A score of q is one of another law.
+
+    Args:
+      pairs: the data, without weights. A single output to a prompt keeps its weight.
+      distance: the largest MMD; within one of P `Indicator` prompts, sqrt(P) times as much.
+    """
+    limit = checks.check_number(distance, name="distance", above=0) ** 2
+    near, kinds = pairs.gathered(), pairs.prompt_kinds[1]
+    blocks = kinds if isinstance(near.kernels[-1], cv.Indicator) else 0 * kinds  # Or one block.
+    sizes, multiplier = np.bincount(blocks), jnp.zeros((), near.dtype)
+    rows = np.split(np.argsort(blocks, kind="stable"), np.cumsum(sizes)[:-1])
+    rows = np.stack([np.resize(block, sizes.max()) for block in rows])  # Copies fill up a block.
+    matrix = [*unweighted_grams(near).values()][-1].dense().matrix[rows[:, :, None], rows[:, None]]
+    shares = ((np.arange(sizes.max()) < sizes[:, None]) / near.n).astype(near.dtype)
+    for _ in range(50):
+        q, (squared, gain, gap) = _solve(matrix, shares, kinds[rows], multiplier)
+        inward = (limit / max(squared, limit)) ** 0.5
+        loss = gap + multiplier * (limit - squared) + (1 - inward) * gain  # At most, by duality.
+        if loss <= 2e-4:
+            break
+        multiplier = multiplier * (squared / limit) ** 0.75 or (loss + gain) / (2 * limit)
+    else:
+        checks.warn(f"reweight: the entropy may be {loss:.1g} nats below the largest one.")
+    return (1 + float(inward) * (near.n * np.bincount(rows.ravel(), np.ravel(q)) - 1)) / near.n
+
+
+@jax.jit
+def _solve(kernel, shares, kinds, multiplier):
+    """Mirror descent on multiplier x squared MMD - entropy: q; squared MMD, entropy gained, gap."""
+    same = (kinds[:, :, None] == kinds[:, None]).astype(shares.dtype)
+
+    def evaluate(q, steps):
+        roots = jnp.sqrt(q)[:, None, :]
+        values, vectors = jnp.linalg.eigh(kernel * roots * roots.mT)
+        values = jnp.maximum(values, jnp.finfo(q.dtype).eps * jnp.max(values))[:, None, :]
+        logs = jnp.sum(matmul(kernel * roots, vectors) ** 2 / values * jnp.log(values), axis=-1)
+        moved = matmul(kernel, (q - shares)[:, :, None])[:, :, 0]
+        slopes = 2 * multiplier * moved + logs
+        above = slopes - jnp.min(jnp.where(same > 0, slopes[:, None], jnp.inf), axis=-1)
+        found = jnp.abs(jnp.sum((q - shares) * moved)), -jnp.sum(q * logs), jnp.sum(q * above)
+        return q, above, jnp.stack(found), steps
+
+    def step(s):  # So short that the objective falls (docs/proofs.md).
+        q = s[0] * jnp.exp(-s[1] / (1 + multiplier * shares.sum(1).max() * (1 - kernel.min())))
+        sums = matmul(same, jnp.stack([shares, q], axis=-1))
+        return evaluate(q * sums[..., 0] / sums[..., 1], s[3] + 1)
+
+    start = evaluate(shares, 0)
+    q, _, found, _ = jax.lax.while_loop(lambda s: (s[2][2] > 1e-4) & (s[3] < 5000), step, start)
+    return q, found.at[1].add(-start[2][1])

@@ -6,8 +6,9 @@ import xarray as xr
 
 import condvendi_jax as cv
 from experiments import lab
+from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, style, tables
-from experiments.language_models.judged import Judgements
+from experiments.language_models import judged
 
 # What says that two answers are the same: by degrees, or yes and no.
 GRADED, BELOW, COSINE, EQUAL, CLASSES = (
@@ -25,7 +26,6 @@ _BINS = 8
 class SameAnswers(lab.Study):
     """Do the scores agree with people on which answers are the same?"""
 
-    name = "same_answers"
     control = "The bandwidth is chosen on pairs that do not judge it."
     version = 2
     data = "same_answers"
@@ -33,7 +33,6 @@ class SameAnswers(lab.Study):
     needs = ("same", "train")
     takes = ("equal", "classes")
     further = ("second",)
-    drawings = ("same_answers",)
 
     resamples: int = lab.flag(2000, "Resamples of the pairs for the intervals.", at_least=2)
     bandwidths: dict[str, float] = lab.resolved()
@@ -43,25 +42,24 @@ class SameAnswers(lab.Study):
     def prepare(self, load, seed):
         """Chooses every bandwidth, and the threshold of the cosine, from the pairs for training."""
         pairs = load()
-        judged = Judgements.of(pairs)
-        own = judged.bandwidth()
-        both = np.concatenate([judged.first[judged.train], judged.second[judged.train]])
+        labelled = judged.labelled(pairs)
+        same, train = (labelled.labels[name] for name in ("same", "train"))
+        both = np.concatenate([of[train] for of in (pairs.outputs, pairs.further["second"])])
         variance = cv.bandwidth_by_rule(both, "variance", key=jax.random.key(seed), partitions=1)
-        of_parts = dict(zip(_PARTS, (judged.train, ~judged.train), strict=True))
+        own = judged.bandwidth_of(labelled)
+        of_parts = dict(zip(_PARTS, (same[train], same[~train]), strict=True))
         return self.ready(
             pairs,
-            state=judged,
+            state=labelled,
             bandwidths={
                 "people": own,
                 "people x 0.5": own / 2,
                 "people x 2": own * 2,
-                "likeliest": judged.bandwidth(share=False),
+                "likeliest": judged.bandwidth_of(labelled, share=False),
                 "variance rule": variance.bandwidth,
             },
-            threshold=best_threshold(judged.cosines[judged.train], judged.same[judged.train]),
-            counts={
-                name: [int(judged.same[of].sum()), int(of.sum())] for name, of in of_parts.items()
-            },
+            threshold=best_threshold(_cosines(pairs)[train], same[train]),
+            counts={name: [int(of.sum()), len(of)] for name, of in of_parts.items()},
         )
 
     def axes(self):
@@ -81,49 +79,49 @@ class SameAnswers(lab.Study):
           in it at the bandwidth from the judgements, and `share`, that of the pairs that people
           call the same, with `share_error`.
         """
-
-        def with_interval(same: np.ndarray, alike: np.ndarray) -> np.ndarray:
-            known = np.flatnonzero(np.isfinite(alike))
-            generator = np.random.default_rng(context.shared_seed)
-            draws = list(agreement.resampled(known, self.resamples, generator))
-            same, alike = same[known], alike[known]
-            return agreement.with_interval(
-                lambda taken: np.array([area(alike[taken], same[taken])]), draws, len(known)
-            )[0]
-
-        rows = state.train if part == _PARTS[0] else ~state.train
-        judged = state.rows(rows)
-        squares = {name: judged.squares(width) for name, width in self.bandwidths.items()}
+        train = state.labels["train"]
+        pairs = state.rows(train if part == _PARTS[0] else ~train)
+        same, equal, classes = (pairs.labels[name] for name in ("same", "equal", "classes"))
+        apart = pairs.outputs.astype(np.float64) - pairs.further["second"]
+        apart = np.sum(apart**2, axis=1)
+        squares = {name: np.exp(-apart / width**2) for name, width in self.bandwidths.items()}
         own = squares["people"]
         alike = {
             GRADED: own,
             BELOW: (2 / (1 + own) < 1.5).astype(float),
-            COSINE: (judged.cosines >= self.threshold).astype(float),
-            EQUAL: judged.equal.astype(float),
-            CLASSES: np.where(judged.classes < 0, np.nan, judged.classes.astype(float)),
+            COSINE: (_cosines(pairs) >= self.threshold).astype(float),
+            EQUAL: equal.astype(float),
+            CLASSES: np.where(classes < 0, np.nan, classes.astype(float)),
         }
-        auc = [with_interval(judged.same, of) for of in alike.values()]
-        number = [
-            [np.mean(2 / (1 + of[judged.same])), np.mean(2 / (1 + of[~judged.same]))]
-            for of in squares.values()
-        ]
+
+        def with_interval(alike: np.ndarray) -> np.ndarray:
+            known = np.isfinite(alike)
+            of, labels = alike[known], same[known]
+            generator = np.random.default_rng(context.shared_seed)
+            draws = list(agreement.resampled(np.arange(len(of)), self.resamples, generator))
+            return agreement.with_interval(
+                lambda taken: np.array([area(of[taken], labels[taken])]), draws, len(of)
+            )[0]
+
+        auc = [with_interval(of) for of in alike.values()]
+        numbers = [2 / (1 + of) for of in squares.values()]
+        number = [[of[same].mean(), of[~same].mean()] for of in numbers]
         edges = np.array_split(np.argsort(own, kind="stable"), _BINS)
-        share = np.array([judged.same[of].mean() for of in edges])
+        share = np.array([same[of].mean() for of in edges])
         sizes = np.array([len(of) for of in edges])
-        return xr.Dataset(
-            {
-                "auc": (("judge", "end"), auc),
-                "judged": ("judge", [int(np.isfinite(of).sum()) for of in alike.values()]),
-                "bandwidth": ("width", list(self.bandwidths.values())),
-                "number": (("width", "label"), number),
-                "counted": ("width", [1 / of.mean() for of in squares.values()]),
-                "wanted": 1 / judged.same.mean(),
-                "alike": ("bin", [own[of].mean() for of in edges]),
-                "share": ("bin", share),
-                "share_error": ("bin", np.sqrt(share * (1 - share) / sizes)),
-            },
-            {"judge": list(alike), "width": list(squares), "label": list(_LABELS)},
-        )
+        fields = {
+            "auc": (("judge", "end"), auc),
+            "judged": ("judge", [np.isfinite(of).sum() for of in alike.values()]),
+            "bandwidth": ("width", list(self.bandwidths.values())),
+            "number": (("width", "label"), number),
+            "counted": ("width", [1 / of.mean() for of in squares.values()]),
+            "wanted": 1 / same.mean(),
+            "alike": ("bin", [own[of].mean() for of in edges]),
+            "share": ("bin", share),
+            "share_error": ("bin", np.sqrt(share * (1 - share) / sizes)),
+        }
+        labels = {"judge": list(alike), "width": list(squares), "label": list(_LABELS)}
+        return xr.Dataset(fields, labels)
 
     def tables(self, run):
         """How far each judge agrees with people, and what each bandwidth counts."""
@@ -153,6 +151,10 @@ class SameAnswers(lab.Study):
         words = " and ".join(f"{value:.2f} ({part})" for part, value in off)
         style.headline(figure, f"The squared kernel is off the share called the same by {words}")
         return {"same_answers": figures.caption(figure, run, n=n, bars="one error")}
+
+
+def _cosines(pairs: PairedEmbeddings) -> np.ndarray:
+    return np.einsum("ij,ij->i", pairs.outputs.astype(np.float64), pairs.further["second"])
 
 
 def area(alike: np.ndarray, same: np.ndarray) -> float:

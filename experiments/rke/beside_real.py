@@ -25,13 +25,11 @@ def score(gram: np.ndarray, distances: np.ndarray, k: int) -> np.ndarray:
 class BesideReal(lab.Study):
     """How near are generated outputs to real ones, and how diverse beside them?"""
 
-    name = "beside_real"
     control = "Real clips of half of the prompts are scored against those of the other half."
     data = "video"
     needs = ("models",)
     takes = ("prompt",)
     further = ("means", "stills")
-    drawings = ("beside_real",)
 
     bandwidths: lab.Scales = lab.Scales()
     reference: str = lab.flag("real clips", "Which of the models is the reference.")

@@ -16,7 +16,7 @@ from scipy.spatial import distance
 import condvendi_jax as cv
 from condvendi_jax.data import bandwidth
 from experiments import lab
-from experiments.conditional_vendi.settling import verdict
+from experiments.conditional_vendi.convergence import verdict
 from experiments.data import PairedEmbeddings
 from experiments.lab import curves, figures, scales, style, tables
 
@@ -25,6 +25,11 @@ SHARES = ("Recall", "Coverage")
 _SIZES, _SMALLEST, _LARGEST = 8, 50, 5000
 # A curve has settled where single samples stay this near to its last value.
 _NEAR = 0.05
+
+
+def width_by_rule(points: Any, key: jax.Array) -> float:
+    """The bandwidth by the rule of RKE, the standard deviations of samples."""
+    return bandwidth.bandwidth_by_rule(points, "std", key=key, partitions=1).bandwidth or 0.0
 
 
 def split(
@@ -41,38 +46,19 @@ def split(
     return samples[np.isin(labels[samples], types)], references
 
 
-def recall(across: np.ndarray, within: np.ndarray, k: int) -> float:
-    """The share of references within the reach of a sample (Kynkaanniemi et al. 2019, eq. 2).
-
-    Of distances `[references, samples]` and of samples `[s, s]`, which reach to their k-th
-    neighbour.
-    """
-    return float(np.mean(np.any(across <= reach(within, k), axis=1)))
-
-
-def coverage(across: np.ndarray, within: np.ndarray, k: int) -> float:
-    """The share of references with a sample within their reach (Naeem et al. 2020, eq. 4).
-
-    Of distances `[references, samples]` and of references `[r, r]`.
-    """
-    return float(np.mean(np.min(across, axis=1) <= reach(within, k)))
-
-
-def reach(within: np.ndarray, k: int) -> np.ndarray:
-    """The distance to the k-th neighbour; the zero in front is that to the point itself."""
-    return np.partition(within, k, axis=1)[:, k]
-
-
 def neighbourly(
     across: np.ndarray, of_samples: np.ndarray, of_references: np.ndarray, k: int
-) -> list[float]:
+) -> np.ndarray:
     """Precision, recall, density and coverage (Kynkaanniemi et al. 2019, Naeem et al. 2020).
 
-    Of distances `[references, samples]`, of samples `[s, s]` and of references `[r, r]`.
+    Of distances `[references, samples]`, of samples `[s, s]` and of references `[r, r]`: whether
+    one lies within the reach of another, the distance to its k-th neighbour.
     """
-    density = np.sum(across <= reach(of_references, k)[:, None]) / (k * len(of_samples))
-    recalls = recall(across.T, of_references, k), recall(across, of_samples, k)
-    return [*recalls, float(density), coverage(across, of_references, k)]
+    # The zero in front is the distance to the point itself.
+    own, real = (np.partition(within, k, axis=1)[:, k] for within in (of_samples, of_references))
+    near = across <= real[:, None]
+    recall, density = np.any(across <= own, axis=1).mean(), near.sum() / (k * len(own))
+    return np.array([near.any(axis=0).mean(), recall, density, near.any(axis=1).mean()])
 
 
 def expected_coverage(sizes: np.ndarray, k: int) -> np.ndarray:
@@ -88,13 +74,11 @@ def expected_coverage(sizes: np.ndarray, k: int) -> np.ndarray:
 class Coverage(lab.Study):
     """How many samples do RKE-MC, recall and coverage need?"""
 
-    name = "coverage"
     data = "fashion_features"
     needs = ("types",)
     paired = False
     version = 2
     runs = ((), ("--data=dogs",))
-    drawings = "coverage", "coverage-dogs"
     control = "Metrics are compared at equal numbers of samples and of references."
     grows = ("kept", "n")
 
@@ -129,14 +113,11 @@ class Coverage(lab.Study):
             raise ValueError(f"--neighbours: {most} are not fewer than {there}.")
         smallest = min(max(_SMALLEST, most + 1), fewest, largest)
         sizes = np.geomspace(smallest, largest, _SIZES).round().astype(int)
-        width = self.output_bandwidth or (
-            bandwidth.bandwidth_by_rule(pairs.outputs, "std", key=key, partitions=1).bandwidth
-        )
         return self.ready(
             pairs,
             state=pairs,
             arrays={"outputs": pairs.outputs, "types": types},
-            output_bandwidth=width,
+            output_bandwidth=self.output_bandwidth or width_by_rule(pairs.outputs, key),
             kept=kept,
             sizes=tuple(np.unique(sizes).tolist()),
             types=count,
@@ -156,19 +137,17 @@ class Coverage(lab.Study):
         of_references, of_samples = (distance.cdist(of, of) for of in (references, samples))
         across = distance.cdist(references, samples)
         there = [size for size in sizes if size <= len(samples)]
-        shares = np.full((len(SHARES), len(self.neighbours), len(sizes)), np.nan)
-        for (at, size), (row, k) in itertools.product(enumerate(there), enumerate(self.neighbours)):
-            first = (slice(size), slice(size))
-            shares[0, row, at] = recall(across[first], of_samples[first], k)
-            shares[1, row, at] = coverage(across[first], of_references[first], k)
-        modes = np.full((len(self.scales), len(sizes)), np.nan)
-        for row, scale in enumerate(self.scales):
-            of = {"output_kernel": cv.Gaussian(scale * width), "entropies": [cv.Entropy(2)]}
-            (curve,) = curves.convergence_curve(samples, None, there, **of)
-            modes[row, : len(there)] = np.asarray(curve.vendi)
-        labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": sizes}
-        whole = {"share": (tuple(labels), shares), "modes": (("scale", "n"), modes)}
-        return xr.Dataset(whole, labels | {"scale": list(self.scales)})
+        shares, modes = [], []
+        for size in there:
+            first = slice(size), slice(size)
+            parts = across[first], of_samples[first], of_references[first]
+            shares.append([neighbourly(*parts, k)[1::2] for k in self.neighbours])
+        for scale in self.scales:
+            pairs = cv.Pairs(samples, kernel=cv.Gaussian(scale * width))
+            modes.append(np.exp(curves.order_two_curves(pairs, there)[0][0]))
+        labels = {"metric": list(SHARES), "k": list(self.neighbours), "n": there}
+        whole = {"share": (tuple(labels), np.transpose(shares)), "modes": (("scale", "n"), modes)}
+        return xr.Dataset(whole, labels | {"scale": list(self.scales)}).reindex(n=sizes)
 
     def tables(self, run):
         """Each metric at every k, or multiple of the bandwidth, and number of samples."""

@@ -19,7 +19,6 @@ from scipy import optimize, special
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.generators import benches, diffusion, fitting, mixture_gan
 from experiments.lab import Cell, agreement, figures, style, tables
@@ -28,7 +27,7 @@ from experiments.rke import coverage
 SCORES = ("IS", "FID", "Precision", "Recall", "Density", "Coverage", "RRKE", "RKE-MC")
 _SIGNS = np.where(np.isin(SCORES, ("FID", "RRKE")), -1, 1)  # These two are better where lower.
 _TOML = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("utf-8"))
-_PLACE, _LEVEL = ("data", "bandwidth"), 0.05
+_TABLE, _LEVEL = ("bandwidth", "data", "generator"), 0.05
 REAL, FASHION = "the data", "fashion"
 DATA = (*mixture_gan.MIXTURES, FASHION)
 _GANS = {of.label: kind for kind, of in mixture_gan.KINDS.items()}
@@ -94,10 +93,8 @@ def frechet(x: np.ndarray, y: np.ndarray) -> float:
 class GeneratorScores(lab.Study):
     """Do RKE-MC and RRKE tell good generators from bad ones, and agree with other scores?"""
 
-    name = "generator_scores"
     control = "The data themselves are a row, scored as every generator is."
     data = None
-    drawings = ("generator_scores",)
 
     sources: tuple[str, ...] = lab.flag(DATA, "The data.", choices=DATA)
     samples: int = lab.flag(500, "Samples of a generator, and references.", at_least=20)
@@ -119,7 +116,7 @@ class GeneratorScores(lab.Study):
     def _widths(self, source: Source, key: jax.Array) -> dict[str, float]:
         """The paper's rule, and the bandwidth at which the data count as their number of modes."""
         points = np.asarray(source[0](REAL, 0, key, 4 * self.samples))
-        ruled = bandwidth.bandwidth_by_rule(points, "std", key=key, partitions=1).bandwidth or 0.0
+        ruled = coverage.width_by_rule(points, key)
 
         def beyond(width: float) -> float:
             score = cv.decompose(points, kernel=cv.Gaussian(width), order=2, unbiased=True)
@@ -159,13 +156,14 @@ class GeneratorScores(lab.Study):
 
     def tables(self, run):
         """The scores, and how RKE-MC ranks the generators beside each other score."""
-        rows = ("bandwidth", "data", "generator")
         scores = tables.t_intervals(run.found.value, "repeat")
-        yield tables.table(scores, rows=rows, columns="score", error="error")
+        yield tables.table(scores, rows=_TABLE, columns="score", error="error")
         ranks = correlations(run.found)
         yield tables.table(ranks, rows=("data", "bandwidth"), columns="score", digits=2)
         names = {"value": "p"}
-        yield tables.table(ranks, rows=(*_PLACE, "score"), value="p", names=names, digits=2)
+        yield tables.table(
+            ranks, rows=("data", "bandwidth", "score"), value="p", names=names, digits=2
+        )
 
     @classmethod
     def figures(cls, runs):
@@ -180,8 +178,7 @@ class GeneratorScores(lab.Study):
             f"RKE-MC from chance (p < {_LEVEL}, uncorrected)",
             each=lambda panel, _: panel.axvline(0, color=style.BLACK, linewidth=0.8),
         )  # fmt: skip
-        for panel in drawn.axes[:1]:  # The last panel has room for the legend.
-            panel.legend([], frameon=False)
+        drawn.axes[0].legend([], frameon=False)  # The last panel has room for it.
         drawn.axes[-1].legend(*drawn.axes[-1].get_legend_handles_labels(), loc="center left")
         n = f"n = {run.study.samples:,}; signs of FID and RRKE changed"
         bars = f"smallest and largest of {run.study.repeats} repeats"
@@ -190,22 +187,15 @@ class GeneratorScores(lab.Study):
     @classmethod
     def facts(cls, runs):
         run = runs[0].found
-        found = tables.t_intervals(run.value, "repeat")
+        found, ranks = tables.t_intervals(run.value, "repeat"), correlations(run)
+        known: dict[str, Any] = {"ranks": ranks, "five": correlations(run, left_out=REAL)}
         shown = found.sel(bandwidth="count", score=["IS", *SCORES[3:]])
-        table = tables.table(shown, rows=("data", "generator"), columns="score", digits=3)
-        words = correlations(run).sel(bandwidth="count", drop=True)
-        said = xr.apply_ufunc(
-            lambda r, p: f"{r:.2f} ({p:.2f})", words.value, words.p, vectorize=True
-        )
-        words = tables.table(said.to_dataset(name="value"), rows=("data",), columns="score")
-        found = found.assign_coords(generator=found.generator.str.replace(" ", "_"))
-        five = correlations(run, left_out=REAL)
-        return {
-            "scores": found,
-            "ranks": correlations(run),
-            "five": five,
-            "table": table,
-            "p": words,
+        known["table"] = tables.table(shown, rows=_TABLE[1:], columns="score", digits=3)
+        ranks, words = ranks.sel(bandwidth="count", drop=True), "{:.2f} ({:.2f})".format
+        said = xr.apply_ufunc(words, ranks.value, ranks.p, vectorize=True)
+        known["p"] = tables.table(said.to_dataset(name="value"), rows=("data",), columns="score")
+        return known | {
+            "scores": found.assign_coords(generator=found.generator.str.replace(" ", "_"))
         }
 
 
@@ -215,31 +205,25 @@ def correlations(found: xr.Dataset, left_out: str = "") -> xr.Dataset:
     Better is higher. `value` is the mean over the repeats, `ends` the smallest and the largest.
     `p`: in how many of all exchanges of generators, the same in all repeats, it is as far from 0.
     """
-    kept = found.value.sel(generator=found.generator != left_out) * xr.DataArray(
-        _SIGNS, {"score": list(SCORES)}
-    )
-    labels = {of: found[of].values.tolist() for of in _PLACE} | {"score": list(SCORES[:-1])}
-    ranks = xr.Dataset(
-        {name: (tuple(labels), np.full([*map(len, labels.values())], np.nan)) for name in "vp"},
-        labels | {"end": ["low", "high"]},
-    ).rename(v="value")
-    ranks["ends"] = ranks.value.expand_dims(end=2, axis=-1).copy()
-    for place in itertools.product(*(labels[of] for of in _PLACE)):
-        where = dict(zip(_PLACE, place, strict=True))
-        rows = kept.sel(where).dropna("generator").transpose("repeat", "score", "generator").values
+    signs = xr.DataArray(_SIGNS, {"score": list(SCORES)})
+    kept = found.value.sel(generator=found.generator != left_out) * signs
+
+    def of_place(rows: np.ndarray) -> np.ndarray:
+        rows = rows[..., np.isfinite(rows).all(axis=(0, 1))]
         orders = np.array([*itertools.permutations(range(rows.shape[-1]))])
-        of_ranks = [_unit_ranks(of) for of in rows]
-        each = np.array([of[:-1] @ of[-1] for of in of_ranks])
-        shuffled = np.mean([of[:-1] @ of[-1][orders].T for of in of_ranks], axis=0)
+        # Of mean 0 and norm 1: their products are rank correlations.
+        ranks = np.array([[agreement.ranks(row) for row in of] for of in rows])
+        ranks -= ranks.mean(axis=2, keepdims=True)
+        ranks /= np.linalg.norm(ranks, axis=2, keepdims=True)
+        each = np.array([of[:-1] @ of[-1] for of in ranks])
+        shuffled = np.mean([of[:-1] @ of[-1][orders].T for of in ranks], axis=0)
         mean = each.mean(axis=0)
-        ranks.value.loc[where] = mean
-        ranks.ends.loc[where] = np.stack([each.min(axis=0), each.max(axis=0)], axis=-1)
-        ranks.p.loc[where] = np.mean(abs(shuffled) >= abs(mean)[:, None] - 1e-9, axis=1)
-    return ranks
+        p = np.mean(abs(shuffled) >= abs(mean)[:, None] - 1e-9, axis=1)
+        return np.stack([mean, p, each.min(axis=0), each.max(axis=0)], axis=-1)
 
-
-def _unit_ranks(rows: np.ndarray) -> np.ndarray:
-    """The ranks of each row, of mean 0 and norm 1: their products are rank correlations."""
-    ranks = np.stack([agreement.ranks(row) for row in rows])
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    return ranks / np.linalg.norm(ranks, axis=1, keepdims=True)
+    dims: Any = {"input_core_dims": [["repeat", "score", "generator"]]}
+    dims |= {"output_core_dims": [["score", "of"]], "exclude_dims": {"score"}}
+    parts = xr.apply_ufunc(of_place, kept, vectorize=True, **dims)
+    parts = parts.assign_coords(score=list(SCORES[:-1]))
+    ends = parts.isel(of=[2, 3]).rename(of="end").assign_coords(end=["low", "high"])
+    return xr.Dataset({"value": parts.isel(of=0), "p": parts.isel(of=1), "ends": ends})

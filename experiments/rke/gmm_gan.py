@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 
 import condvendi_jax as cv
-from condvendi_jax.data import bandwidth
 from experiments import lab
 from experiments.generators import fitting, mixture_gan
 from experiments.lab import agreement, figures, scales, style, tables
+from experiments.rke import coverage
 
 SCORES, TRUTHS = ("RKE-MC", "RRKE"), ("captured", "missing")
 REAL, REMOVED = "real", "removed"
@@ -27,10 +28,8 @@ _RESAMPLES = 1000
 class GmmGan(lab.Study):
     """Does RKE-MC count the modes that a GAN captures, and does RRKE see those that it misses?"""
 
-    name = "gmm_gan"
     control = "Mixtures with modes removed show what the scores do if only the modes change."
     data = None
-    drawings = ("gmm_gan", "gmm_gan_scores")
 
     mixtures: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.MIXTURES), "The data.", choices=mixture_gan.MIXTURES
@@ -56,8 +55,7 @@ class GmmGan(lab.Study):
         for mixture, kind in itertools.product(self.mixtures, self.kinds):
             training = mixture_gan.Training(mixture, kind, mixture_gan.KINDS[kind].steps)
             found = trained[mixture, kind] = mixture_gan.trained(training, fitting.Places())
-            leaves = jax.tree.leaves(found["generator"])
-            arrays[f"{mixture} {kind}"] = np.concatenate([np.ravel(leaf) for leaf in leaves])
+            arrays[f"{mixture} {kind}"] = np.asarray(ravel_pytree(found["generator"])[0])
         laws = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
         arrays |= {name: np.append(np.ravel(of.centres), of.scale) for name, of in laws.items()}
         return self.ready(
@@ -72,8 +70,7 @@ class GmmGan(lab.Study):
         key, rule_key = jax.random.split(jax.random.key(seed))
         counting, modes = mixture.counting_bandwidth(), len(mixture.centres)
         points = mixture.sample(key, _RULED, weights=np.full(modes, 1 / modes))
-        ruled = bandwidth.bandwidth_by_rule(points, "std", key=rule_key, partitions=1).bandwidth
-        assert ruled is not None
+        ruled = coverage.width_by_rule(points, rule_key)
         return {f"{scale:g}": scale * counting for scale in self.scales} | {"std": ruled}
 
     def axes(self):
@@ -94,7 +91,9 @@ class GmmGan(lab.Study):
             networks = [mixture_gan.one(trained["generator"], seed) for seed in range(_SEEDS)]
             draws = [functools.partial(mixture_gan.sample, params) for params in networks]
         elif source == REMOVED:
-            every = removals(len(law.centres), self.repeats, order_key)
+            modes, keys = len(law.centres), jax.random.split(order_key, self.repeats)
+            orders = [np.asarray(jax.random.permutation(of_order, modes)) for of_order in keys]
+            every = [(o < left) / left for left in range(modes, 0, -1) for o in orders]
             draws = [functools.partial(of_mixture, weights=weights) for weights in every]
         widths, values, sets = self.bandwidths[mixture], [], []
         for index, draw in enumerate(draws):
@@ -155,12 +154,6 @@ class GmmGan(lab.Study):
         return {"means": means.value, "rank": rank, "exact": exact, "moves": moves, "table": table}
 
 
-def removals(modes: int, repeats: int, key: jax.Array) -> np.ndarray:
-    """Weights of all modes, all but one ... one, in each of some random orders, `[sets, modes]`."""
-    orders = [np.asarray(jax.random.permutation(k, modes)) for k in jax.random.split(key, repeats)]
-    return np.array([(o < left) / left for left in range(modes, 0, -1) for o in orders])
-
-
 def missing(shares: np.ndarray) -> np.ndarray:
     """The mass that no good sample stands for, `[sets]`, of good shares `[sets, modes]`."""
     return 1 - np.minimum(shares, 1 / shares.shape[1]).sum(axis=1)
@@ -172,18 +165,18 @@ def correlations(found: xr.Dataset, sources: tuple[str, ...]) -> xr.DataArray:
     By mixture, bandwidth, score, truth (`with`), and `end`: the value and its 95% bootstrap
     interval over the sets. NaN where a score or a truth does not vary beyond rounding.
     """
-    labels = {name: found[name].values.tolist() for name in ("mixture", "bandwidth", "score")}
-    labels |= {"with": list(TRUTHS), "end": ["value", "low", "high"]}
-    results = xr.DataArray(np.nan, labels, list(labels))
-    for mixture in labels["mixture"]:
+    labels = {of: found[of].values.tolist() for of in ("bandwidth", "score")}
+    labels = {"with": list(TRUTHS), **labels, "end": ["value", "low", "high"]}
+    parts, mixtures = [], found.mixture.values.tolist()
+    for mixture in mixtures:
         sets = _stacked(found, mixture, sources)
-        rows = np.arange(sets.sizes["sets"])
-        draws = list(agreement.resampled(rows, _RESAMPLES, np.random.default_rng(0)))
-        for name, truth in itertools.product(labels["bandwidth"], TRUTHS):
-            scores, wanted = sets.value.sel(bandwidth=name).values.T, sets[truth].values
-            place = {"mixture": mixture, "bandwidth": name, "with": truth}
-            results.loc[place] = agreement.correlate(scores, wanted, draws)
-    return results
+        numbers = np.arange(sets.sizes["sets"])
+        scores = sets.value.transpose("bandwidth", "score", "sets").values.reshape(-1, len(numbers))
+        draws = list(agreement.resampled(numbers, _RESAMPLES, np.random.default_rng(0)))
+        parts.append([agreement.correlate(scores, sets[truth].values, draws) for truth in TRUTHS])
+    shape = [len(mixtures), *map(len, labels.values())]
+    labels = {"mixture": mixtures, **labels}
+    return xr.DataArray(np.reshape(parts, shape), labels, list(labels))
 
 
 def _stacked(found, mixture, sources):
@@ -216,17 +209,15 @@ def _samples(run):
     look = {"linestyle": "", "marker": ".", "markeredgewidth": 0}
     for panel, (mixture, source) in zip(panels, places, strict=True):
         real, of = (found.sel(mixture=mixture, source=s) for s in (_NAMES[REAL], source))
-        centres = real.shown.values.astype(float)
+        centres, points = (each.shown.values.astype(float) for each in (real, of))
         panel.plot(*centres.T, color=style.BLUE, markersize=4, **look)
         if source != _NAMES[REAL]:
-            points = of.shown.values.astype(float)
             panel.plot(*points.T, color=style.VERMILION, markersize=2.5, alpha=0.6, **look)
         rke, rrke = of.value.sel(bandwidth=name).values
         modes = f"{of.captured:.0f} modes, {of.share.sum():.0%} good"
         panel.set_title(f"{source}\nRKE-MC {rke:.2f}, RRKE {rrke:.3f}\n{modes}", fontsize=7)
         ends = 1.35 * np.abs(centres).max() * np.array([-1, 1])
         panel.set(xlim=ends, ylim=ends, aspect="equal", xticks=[], yticks=[])
-        panel.grid(visible=False)
     n = f"the first of {_SEEDS} trainings. Good: within {mixture_gan.RADIUS:g} sd of a centre"
     least = found.value.sel(bandwidth=name, score=SCORES[0]).idxmin("source").values.tolist()
     finding = "has the lowest RKE-MC and misses modes (blue)"
@@ -239,10 +230,9 @@ def _scores(run):
     study, ranks = run.study, correlations(run.found, run.study.kinds).sel(end="value")
     first = f"{study.scales[len(study.scales) // 2]:g}"
     figure, panels = style.panels(2 * len(study.mixtures), columns=2, size=(3.45, 2.5))
-    places: Any = itertools.product(study.mixtures, SCORES)
+    places: Any = itertools.product(study.mixtures, zip(SCORES, TRUTHS, strict=True))
     looks = [(style.GREY, "."), *zip(style.CYCLE, style.MARKERS, strict=True)]
-    for panel, (mixture, score) in zip(panels, places, strict=True):
-        truth = TRUTHS[SCORES.index(score)]
+    for panel, (mixture, (score, truth)) in zip(panels, places, strict=True):
         for source, (colour, marker) in zip((REMOVED, *study.kinds), looks, strict=False):
             sets = _stacked(run.found, mixture, (source,))
             values = sets.value.sel(bandwidth=first, score=score)
@@ -250,13 +240,12 @@ def _scores(run):
             panel.plot(sets[truth], values, linestyle="", **look)
         rank = ranks.sel({"mixture": mixture, "bandwidth": first, "score": score, "with": truth})
         panel.set_title(f"{mixture}: rank correlation {rank:.2f}")
-        panel.set_ylabel("RRKE, nats" if score == "RRKE" else score)
         if score == "RRKE":
             style.log_axis(panel, digits=(1,))
-            panel.set(xlabel="mass missing", xlim=(-0.03, 1.03))
+            panel.set(xlabel="mass missing", xlim=(-0.03, 1.03), ylabel="RRKE, nats")
             continue
         modes = len(mixture_gan.MIXTURES[mixture].centres)
-        panel.set(xlabel="modes captured", xlim=(0, modes + 1))
+        panel.set(xlabel="modes captured", xlim=(0, modes + 1), ylabel=score)
         panel.plot([0, modes], [0, modes], color=style.GREY, linewidth=0.8, zorder=0)
     style.legend_above(figure, panels[0], columns=6)
     finding = "RKE-MC ranks GANs as the modes captured (line: it counts them), RRKE as"

@@ -14,8 +14,6 @@ from experiments.generators import pictures
 from experiments.lab import figures, knobs, models, style, tables
 
 PICTURES = FOLDER / "drawings" / "quickdraw.npz"
-
-
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
 # What the knob of a shipped set is, and whose; of others it is 'knob'.
 _KNOBS = {"quickdraw": "psi", "sketches": "temperature"}
@@ -25,14 +23,12 @@ _GENERATORS = {"psi": "conditional VAE", "temperature": "Sketch-RNN"}
 class LatentTruncation(lab.Study):
     """How do truncated latents, or a generator's temperature, change the scores?"""
 
-    name = "latent_truncation"
     control = "Every setting has as many outputs of the same classes; one class has fewer."
     grows = ("within",)
     tolerance = 5e-3  # Errors are spreads of scores in float32 without a group.
     data = "quickdraw"
     needs = ("types", "models")
     runs = ((), ("--data=sketches",))
-    drawings = ("latent_truncation", "latent_truncation_drawings")
 
     bandwidths: lab.Scales = lab.Scales()
     samples: int | None = lab.flag(
@@ -83,9 +79,12 @@ class LatentTruncation(lab.Study):
         kernel = scale.kernels["output_kernel"]
         rke = clusters.scores_by_cluster(state.outputs, number, kernel=kernel, order=2).scores
         within = np.asarray(rke, float).reshape(len(settings), len(kinds)).T
-        found = found.rename(model="setting")
-        found = found.assign_coords(setting=settings, other=settings, type=kinds)
-        return found.assign(within=(("type", "setting"), within))
+        labels = {"setting": settings, "other": settings, "type": kinds}
+        return (
+            found.rename(model="setting")
+            .assign_coords(labels)
+            .assign(within=(("type", "setting"), within))
+        )
 
     def tables(self, run):
         """Every score at every setting, and how RKE within a type follows the knob."""
@@ -107,13 +106,9 @@ class LatentTruncation(lab.Study):
         def end(knob, score, setting, scale=1.0):
             return scores[knob].value.sel(score=score, scale=scale).isel(setting=setting)
 
-        return {
-            "end": end,
-            "trends": {run.study.knob: _trends(run.found) for run in runs},
-            "tables": {
-                k: tables.table(of.sel(score=_PRINTED), **_TABLE) for k, of in scores.items()
-            },
-        }
+        known: dict = {"end": end, "trends": {r.study.knob: _trends(r.found) for r in runs}}
+        shown = {knob: of.sel(score=_PRINTED) for knob, of in scores.items()}
+        return known | {"tables": {knob: tables.table(of, **_TABLE) for knob, of in shown.items()}}
 
 
 _WITHIN = "RKE-within-type"

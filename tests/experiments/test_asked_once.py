@@ -37,7 +37,7 @@ def smooth(count=100, each=3, columns=2, groups=None):
 
 @pytest.mark.slow
 def test_tables_have_a_row_for_each_set_family_and_choice(run):
-    tables = [getattr(reports, name)(run) for name in ("by_set", "by_family", "by_constants")]
+    tables = reports.by_family(run, "set"), reports.by_family(run), reports.by_constants(run)
     assert [len(table) for table in tables] == [1 + 5 * 3, 1 + 3 * 3, 1 + 2 + 12]
     assert all(len({len(row) for row in table}) == 1 for table in tables)
     assert reports.judged(run.found).held.mean() > 0.9
@@ -72,11 +72,11 @@ def test_the_librarys_constants_decide_as_the_library(columns, monkeypatch):
     outputs = smooth(columns=columns)
     drawn = outputs.drawn(np.random.default_rng(0), 2)
     found = methods.tried(outputs, drawn, WIDTHS)
-    low, high, given = methods.decided(found, reports.OWN)
+    of = methods.decided(found).sel(methods.OWN)
     told = np.array([[said(outputs, rows, width) for rows in drawn] for width in WIDTHS])
-    assert (given == (told[..., 0] == 0)).all() and 0 < given.mean() < 1
-    np.testing.assert_allclose(1 / low, told[..., 4], rtol=1e-4)
-    np.testing.assert_allclose(1 / high[given], told[..., 2][given], rtol=1e-4)
+    assert (of.given == (told[..., 0] == 0)).all() and 0 < of.given.mean() < 1
+    np.testing.assert_allclose(1 / of.low, told[..., 4], rtol=1e-4)
+    np.testing.assert_allclose((1 / of.high).where(of.given), told[..., 2], rtol=1e-4)
     np.testing.assert_allclose(1 / found.far, told[..., 5], rtol=1e-4)
 
 
@@ -85,9 +85,10 @@ def test_every_constant_changes_what_is_decided():
     drawn = outputs.drawn(np.random.default_rng(0), 3)
     found = methods.tried(outputs, drawn, WIDTHS)
     found = found.assign(far=0.99 * found.near_low)  # So that little of the rise was seen.
-    for name, values in reports.GRID.items():
-        choices = [methods.decided(found, {**reports.OWN, name: value}) for value in values]
-        one, *others = [np.where(given, high, 0) for _, high, given in choices]
+    found = methods.decided(found)
+    for name, values in methods.GRID.items():
+        choices = [found.sel({**methods.OWN, name: value}) for value in values]
+        one, *others = [of.high.where(of.given, 0) for of in choices]
         assert any(not np.array_equal(one, other) for other in others), name
 
 
@@ -129,7 +130,7 @@ def test_sets_are_split_alternately_in_each_family():
 
 def test_constants_are_chosen_that_hold():
     """One error more would lose nothing, one less would miss the truth."""
-    axes = {name: list(reports.GRID[name]) for name in ("neighbours", "narrow", "line")}
+    axes = {name: methods.GRID[name] for name in ("neighbours", "narrow", "line")}
     values = {"near": 0.42, "near_low": 0.4, "at_least": 0.4, "far": 0.1}
     values |= {"zero": 0.45, "zero_error": 0.02, "truth": 0.48}
     dims = {name: ("set", "scale", "tried") for name in values}
@@ -140,6 +141,7 @@ def test_constants_are_chosen_that_hold():
     found = xr.Dataset(
         {k: (dims[k], np.full([sizes[d] for d in dims[k]], of)) for k, of in values.items()}, axes
     )
-    best = reports.best_choice(found)
-    assert reports.reached(found, {**best, "errors": 1}).holds == 0
+    of = reports.reached(found)
+    best = reports.best_choice(of)
+    assert of.sel({**best, "errors": 1}).holds == 0
     assert best["errors"] == 2 and best["neighbours"] == min(axes["neighbours"])

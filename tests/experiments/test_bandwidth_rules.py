@@ -34,8 +34,8 @@ def test_counts_are_those_of_the_definition():
     squares = [bandwidth_rules.squared_distances(points) for points in (x, t)]
     slot, levels = np.arange(12) % 3, [[0], [0, 2]]
     widths = np.array([0.5, 2.0]), np.array([0.7, 1.5, np.nan])
-    found = bandwidth_rules.counts((squares[0], squares[1]), slot, levels, *widths)
-    alone = bandwidth_rules.counts((squares[0], None), slot, levels, *widths)
+    found = bandwidth_rules.counts(squares, slot, levels, *widths)
+    alone = bandwidth_rules.counts((squares[0], np.zeros((12, 12))), slot, levels, *widths)
     for i, j, level in np.ndindex(2, 2, 2):
         rows = np.isin(slot, levels[level])
         k_x, k_t = gaussian_gram(x[rows], widths[0][i]), gaussian_gram(t[rows], widths[1][j])

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import studies
 
-from experiments.cost import call_rows, callers, calls
-from experiments.cost.call_rows import ROWS, Caller, Row
-from experiments.cost.calls import Calls
+from experiments.cost import callers, calls
+from experiments.cost.calls import ROWS, Caller, Calls, Row
 
 _KEEPS = "import os; assert os.environ['JAX_ENABLE_COMPILATION_CACHE'] == "
 
@@ -86,7 +85,7 @@ def test_peers_run_in_their_own_environment(toy, tmp_path):
 
 @pytest.mark.parametrize("row", ["rke_500", "conditional_rke_500"])
 def test_numpy_computes_what_we_compute(row, tmp_path):
-    call_rows._pairs(tmp_path, n=60)
+    calls._pairs(tmp_path, n=60)
     names = {"gram": callers.gram, **{k: np.load(tmp_path / f"{k}.npy") for k in "xt"}}
     ours, peer = (ROWS[row].callers[name] for name in ("ours", "NumPy"))
     exec(ours.setup, names)

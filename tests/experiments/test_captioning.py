@@ -80,9 +80,9 @@ def known():
 
 def test_scores_of_all_captioners_are_the_oracles(known):
     pairs, setup, found = known
-    said = setup.state[1]["all"]
-    for name, captions in said.captions.items():
-        prompts = pairs.prompts[np.repeat(said.photographs, captions.shape[1])].astype(float)
+    said, _ = setup.state[1]["all"]
+    for name, captions in said.items():
+        prompts = pairs.prompts[np.repeat(said["k = 1"], captions.shape[1])].astype(float)
         grams = gaussian_gram(pairs.outputs[captions.ravel()].astype(float), 0.5)
         grams = grams, gaussian_gram(prompts, 2.0)
         for order in (1, 2):
@@ -94,25 +94,25 @@ def test_scores_of_all_captioners_are_the_oracles(known):
 
 def test_nobody_keeps_a_caption_when_swapped_or_shuffled(known):
     pairs, setup, _ = known
-    said = setup.state[1]["all"]
+    said, _ = setup.state[1]["all"]
     photograph_of = np.arange(120) // 3
     for name in CONTROLS[:2]:
-        wrong = photograph_of[said.captions[name]]
-        assert (wrong != photograph_of[said.photographs][:, None]).all()
-        assert sorted(said.captions[name].ravel()) == list(range(120))
+        wrong = photograph_of[said[name]]
+        assert (wrong != photograph_of[said["k = 1"]]).all()
+        assert sorted(said[name].ravel()) == list(range(120))
         together = wrong[:, 0] == wrong[:, 1]
         assert together.all() if name == "swapped" else not together.all()
     nearest = pairs.outputs @ pairs.outputs.sum(axis=0)
-    assert set(said.captions["one for all"].ravel()) == {int(np.argmax(nearest))}
+    assert set(said["one for all"].ravel()) == {int(np.argmax(nearest))}
 
 
 def test_errors_leave_out_photographs(known):
     pairs, setup, found = known
-    said = setup.state[1]["all"]
-    assert sorted(np.bincount(said.groups)) == [5] * 8
+    said, groups = setup.state[1]["all"]
+    assert sorted(np.bincount(groups)) == [5] * 8
     scores = []
     for group in range(8):
-        rows = said.captions["k = 3"][said.groups != group].ravel()
+        rows = said["k = 3"][groups != group].ravel()
         gram = gaussian_gram(pairs.prompts[rows].astype(float), 2.0)
         joint = gaussian_gram(pairs.outputs[rows].astype(float), 0.5) * gram
         scores.append(np.exp(entropy(joint, order=2) - entropy(gram, order=2)))
@@ -137,7 +137,7 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
     setup, found = computed(pairs, groups=5, orders=(2.0,))
     assert setup.study.captioners == ("a", "b", "a, shuffled")
     assert found.value.shape == (3, 1, 3)
-    said = setup.state[1]["all"].captions
+    said, _ = setup.state[1]["all"]
     assert set(said["a, shuffled"].ravel()) == set(said["a"].ravel())
     assert (said["a, shuffled"] != said["a"]).all()
     # Paired: what two captioners share cancels.

@@ -1,5 +1,6 @@
 """Trained parameters on disk: whose they are, what is refused, when something is trained."""
 
+import functools
 import re
 
 import chex
@@ -9,7 +10,7 @@ import pytest
 import safetensors.numpy
 from flax import nnx
 
-from experiments.generators import checkpoints, latent_diffusion, mixture_gan, picture_encoder
+from experiments.generators import fitting, latent_diffusion, mixture_gan, picture_encoder
 from experiments.generators.fitting import Places
 from experiments.generators.mixture_gan import Training as Gan
 from experiments.lab import records
@@ -31,39 +32,37 @@ def equal(tree, other):
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "model.safetensors"
-    checkpoints.save(path, TREE, IDENTITY)
+    fitting.save(path, TREE, IDENTITY)
     return path
 
 
 def test_a_saved_tree_is_read_back_bit_by_bit_in_any_memory_order(path):
     with safetensors.safe_open(path, framework="numpy") as archive:
         assert set(archive.keys()) == {"layers/0/kernel", "layers/1/bias", "trace"}
-    assert equal(checkpoints.load(path), TREE)
+    assert equal(fitting.load(path, IDENTITY), TREE)
     transposed = {"a": np.arange(6.0).reshape(2, 3).T}
-    checkpoints.save(path, transposed, IDENTITY)
-    assert equal(checkpoints.load(path, IDENTITY), transposed)
+    fitting.save(path, transposed, IDENTITY)
+    assert equal(fitting.load(path, IDENTITY), transposed)
 
 
 def test_an_nnx_model_survives_in_half_precision_and_is_refused_another_ones_parameters(path):
-    def make(seed=1):
-        return nnx.Linear(3, 2, rngs=nnx.Rngs(seed))
-
-    model = make(0)
+    make = functools.partial(nnx.Linear, 3)
+    model = make(2, rngs=nnx.Rngs(1))
     half = jax.tree.map(lambda x: np.asarray(x, np.float16), nnx.to_pure_dict(nnx.state(model)))
-    checkpoints.save(path, half, IDENTITY)
-    restored = checkpoints.restore(make, checkpoints.load(path))
+    fitting.save(path, half, IDENTITY)
+    restored = fitting.restore(make, 2, fitting.load(path, IDENTITY))
     assert restored.kernel[...].dtype == np.float32
     np.testing.assert_allclose(restored.kernel[...], model.kernel[...], rtol=1e-3)
     others = {"kernel": half | {"kernel": np.zeros((2, 2))}, "scale": half | {"scale": np.zeros(2)}}
     for name, tree in (others | {"bias": {"kernel": half["kernel"]}}).items():
         with pytest.raises(ValueError, match=f"another model: {name}."):
-            checkpoints.restore(make, tree)
+            fitting.restore(make, 2, tree)
 
 
 def refused(path, words="damaged"):
     """Whether the file is refused, in one line with its path."""
     with pytest.raises(ValueError, match=words) as caught:
-        checkpoints.load(path, IDENTITY)
+        fitting.load(path, IDENTITY)
     return str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -80,7 +79,7 @@ def test_every_bit_of_a_file_counts(path):
 
 
 def test_files_of_others_are_refused(path):
-    checkpoints.save(path, TREE, records.identify("model", 1, {"width": 4}, {}, seed=0))
+    fitting.save(path, TREE, records.identify("model", 1, {"width": 4}, {}, seed=0))
     assert refused(path, "of another training .width: 4 there, 3 asked for")
     safetensors.numpy.save_file({"a": np.zeros(2)}, path)
     assert refused(path, "not a file of this project")
@@ -126,7 +125,7 @@ def test_what_is_shipped_comes_first_but_no_damaged_or_foreign_file(get, place, 
         (get.folder / "cache").rename(get.folder / "shipped")
         assert get() == 1 and not (get.folder / "cache").exists()
     (file,) = (get.folder / place).iterdir()
-    checkpoints.save(file, TREE, IDENTITY)
+    fitting.save(file, TREE, IDENTITY)
     if word == "damaged":
         file.write_bytes(file.read_bytes()[:50])
     content = file.read_bytes()
@@ -153,5 +152,5 @@ def test_every_shipped_file_is_of_a_training_as_it_is_now():
         *map(picture_encoder.identity, picture_encoder.TRAININGS.values()),
         *map(mixture_gan.identity, gans),
     ]
-    names = {path.name for path in checkpoints.SHIPPED.iterdir()}
-    assert names == {checkpoints.file_name(identity) for identity in identities}
+    names = {path.name for path in fitting.SHIPPED.iterdir()}
+    assert names == {fitting.file_name(identity) for identity in identities}

@@ -11,7 +11,7 @@ from small import flags, small_pairs, widths, write
 from studies import execute
 
 from experiments import lab
-from experiments.conditional_vendi import convergence, settling
+from experiments.conditional_vendi import convergence
 from experiments.conditional_vendi.convergence import Convergence
 
 small = small_pairs("--sizes=40,80,150", "--repeats=2", "--rules=median", "--truncation=scaled,10")
@@ -46,7 +46,7 @@ def test_spectra_are_the_oracles_and_those_of_all_pairs_are_taken_once(finished,
         assert curve.dropna("n").n.values.tolist() == sizes
     known = found.sel(n=[40, 80, 150], repeat=0, curve="Vendi")
     assert known.method.values.tolist() == ["exact"] * 3
-    vendi = settling.scores_of(known).transpose("score", "n")
+    vendi = convergence.scores_of(known).transpose("score", "n")
     for end in range(2):
         np.testing.assert_allclose(known.interval.sel(end=end), vendi, rtol=1e-5)
     assert (found.entropy.sel(repeat=0, n=40) != found.entropy.sel(repeat=1, n=40)).any()
@@ -69,14 +69,14 @@ def test_estimated_curves_are_saved_with_their_intervals(tmp_path, monkeypatch):
     exact = execute(Convergence, tmp_path / "exact", *own, "--method=exact")
     stored = execute(Convergence, tmp_path / "stored", *own, "--rtol=0.002")
     assert stored.found.method.sel(n=600).item() == "stored"
-    values, estimates = (settling.scores_of(run.found) for run in (exact, stored))
+    values, estimates = (convergence.scores_of(run.found) for run in (exact, stored))
     place = {"n": 600, "score": "conditional", "curve": ["Vendi", "Vendi, t = 40"]}
     low, high = (stored.found.interval.sel(place).isel(end=end) for end in range(2))
     value, half = values.sel(place), (high - low) / 2
     assert ((0 < half) & (half < 0.0021 * value)).all()
     assert ((low - half / 2 < value) & (value < high + half / 2)).all()
     for score, errors in abs(estimates / values - 1).groupby("score"):
-        found = settling.deviation([stored], [exact], score)
+        found = convergence.deviation(stored, exact, score)
         assert found and 0 < found < 0.003 and found == pytest.approx(errors.max().item())
 
 
@@ -86,13 +86,13 @@ def test_mean_and_spread_are_over_the_repeats_that_have_a_size():
     terms = np.stack([vendi, 0 * vendi, vendi], axis=1)
     labels = TERMS | {"n": [10, 20, 30, 40]}
     found = xr.Dataset({"entropy": (("repeat", "term", "n"), terms)}, labels)
-    over = settling.over_orders(found).sel(score="vendi")
+    over = convergence.over_orders(found).sel(score="vendi")
     np.testing.assert_allclose(over.value, [2, 6, 9, 5])
     np.testing.assert_array_equal(over.orders, [2, 2, 1, 2])
     # Distances to means 1/2, 1/3, 0 add 5, 5/3, -20/3 by 10, 10, 20 pairs of 40, in both orders.
     constant = np.mean([2 * 25 / 7.5, 2 * 25 / 9 / 7.5, 2 * 400 / 9 / 10])
     np.testing.assert_allclose(over.error, over.value * np.sqrt(constant / found.n))
-    assert np.isnan(settling.over_orders(found.isel(repeat=[0])).error).all()
+    assert np.isnan(convergence.over_orders(found.isel(repeat=[0])).error).all()
 
 
 def test_samples_of_a_known_deviation_have_it_at_every_size():
@@ -103,7 +103,7 @@ def test_samples_of_a_known_deviation_have_it_at_every_size():
     means = np.log(np.cumsum(orders, axis=1)[:, sizes - 1] / sizes)
     terms = np.stack([means, 0 * means, means], axis=1)
     found = xr.Dataset({"entropy": (("repeat", "term", "n"), terms)}, TERMS | {"n": sizes})
-    error = settling.over_orders(found).sel(score="vendi").error
+    error = convergence.over_orders(found).sel(score="vendi").error
     np.testing.assert_allclose(error, numbers.std(ddof=1) / np.sqrt(sizes), rtol=0.1)
 
 
@@ -129,9 +129,9 @@ def test_a_score_settles_where_single_samples_stay_near_its_end_on_twice_the_dat
     n = {"n": [10, 20, 30, 40]}
     of = {"value": values, "error": errors, "orders": [3, 3, 3, 3]}
     curve = xr.Dataset({name: ("n", np.array(v, float)) for name, v in of.items()}, n)
-    assert settling.samples_settle(curve) == start
-    assert settling.verdict(curve) == (words, start if words[0] == "s" else None)
-    assert settling.samples_settle(curve, near=10.0) == (None if np.isnan(errors[0]) else 10)
+    assert convergence.samples_settle(curve) == start
+    assert convergence.verdict(curve) == (words, start if words[0] == "s" else None)
+    assert convergence.samples_settle(curve, near=10.0) == (None if np.isnan(errors[0]) else 10)
 
 
 def changed(run, **fields):
@@ -140,14 +140,13 @@ def changed(run, **fields):
 
 def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(finished):
     known = changed(finished, method="exact")
-    assert settling.deviation([finished], [], "vendi") is None
-    assert settling.deviation([finished], [known], "vendi") == 0
+    assert convergence.deviation(finished, known, "vendi") == 0
     (chosen,) = finished.study.bandwidths.axis
     other = lab.Rules(axis=(dataclasses.replace(chosen, prompts=1.01 * chosen.prompts),))
-    assert settling.deviation([finished], [changed(known, bandwidths=other)], "vendi") is None
+    assert convergence.deviation(finished, changed(known, bandwidths=other), "vendi") is None
     for changes in ({"arrays": {"outputs": "of others"}}, {"seed": 1}):
         stranger = dataclasses.replace(known, identity=finished.identity | changes)
-        assert settling.deviation([finished], [stranger], "vendi") is None
+        assert convergence.deviation(finished, stranger, "vendi") is None
 
 
 test_bad_flags_are_refused = studies.refuses(

@@ -34,7 +34,7 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
     found = []
     for references, samples in np.random.default_rng(0).normal(size=(trials, 2, n, 3)):
         across, within = cdist(references, samples), cdist(references, references)
-        found.append(coverage.coverage(across, within, k))
+        found.append(coverage.neighbourly(across, within, within, k)[3])
     (expected,) = coverage.expected_coverage(np.array([n]), k)
     assert expected == pytest.approx(1 - math.comb(n - 1, k) / math.comb(2 * n - 1, k))
     error = np.std(found) / math.sqrt(trials)

@@ -14,10 +14,9 @@ from small import flags
 
 import condvendi_jax as cv
 from experiments.data import sets
-from experiments.generators import benches, mixture_diffusion
-from experiments.guidance import diffusion_guides as guides
-from experiments.guidance.diffusion_guides import NONE, OF_FEATURES
-from experiments.guidance.guided_diffusion import REAL, GuidedDiffusion
+from experiments.generators import benches, diffusion, mixture_diffusion
+from experiments.guidance import guided_diffusion as guides
+from experiments.guidance.guided_diffusion import NONE, OF_FEATURES, REAL, GuidedDiffusion
 
 pytestmark = pytest.mark.slow
 
@@ -45,14 +44,14 @@ def test_the_kernel_distance_is_that_of_all_pairs_of_different_pictures():
     one, other = rng.normal(size=(5, 3)), rng.normal(size=(4, 3)) + 1
     within = [((x @ x.T + 1) ** 3)[~np.eye(len(x), dtype=bool)].mean() for x in (one, other)]
     wanted = sum(within) - 2 * np.mean((one @ other.T + 1) ** 3)
-    assert guides.kernel_distance(one, other) == pytest.approx(wanted)
+    assert benches.kernel_distance(one, other) == pytest.approx(wanted)
 
 
 def test_the_similarity_and_the_distance_are_within_kinds():
     features = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0]])
     kinds = np.array([0, 0, 0, 1])
-    assert guides.similarity(features, kinds) == pytest.approx((0 + 0.6 + 0.8) / 3)
-    assert np.isnan(guides.similarity(features, np.arange(4)))
+    assert benches.similarity(features, kinds) == pytest.approx((0 + 0.6 + 0.8) / 3)
+    assert np.isnan(benches.similarity(features, np.arange(4)))
     features[3] = 9
     assert guides.distance_within(features, kinds) == pytest.approx(np.sqrt(0.8))
 
@@ -85,7 +84,7 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
         return jnp.tanh(latents @ matrix)
 
     inner = cv.guidance.vendi(output_kernel=cv.Gaussian(1.0), window=5)
-    guide: Any = guides.pulled_back(optax.chain(inner, optax.scale(0.5)), features)
+    guide: Any = diffusion.pulled_back(optax.chain(inner, optax.scale(0.5)), features)
     latents, before = jax.random.normal(jax.random.key(0), (2, 3, 4))
     state = cv.guidance.remember(guide.init(latents), features(before))
 
@@ -103,7 +102,7 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
 def test_a_guide_acts_every_so_many_steps_and_remembers_what_it_sees(run, method):
     bench = benches.load("mixture")
     study = dataclasses.replace(run.study, every=3)
-    made: Any = guides.guide_of(method, study, bench, 2.0)
+    made: Any = study.guide_of(method, bench, 2.0)
     guide, remember = made
     latents = jax.random.normal(jax.random.key(0), (3, *bench.model.shape))
     prompts = jnp.asarray(bench.prompts[:1, 0]).repeat(3, axis=0)
@@ -132,7 +131,7 @@ def test_features_of_other_pictures_or_parameters_are_refused(old, tmp_path, mon
 
 
 def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
-    law = mixture_diffusion.shared()._replace(spread=jnp.float32(0.6))
+    law = mixture_diffusion.MIXTURES["shared"]()._replace(spread=jnp.float32(0.6))
     bench = benches.mixture_bench(law)
     points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
     features = bench.features(bench.model.decode(points))
@@ -153,7 +152,7 @@ def test_what_is_known_of_a_mixture_comes_out(run):
     assert (run.found.skipped.sel(guide="Conditional-RKE").dropna("strength") == 0).all()
     gained = guides.gained(values).sel(guide="Conditional-RKE", strength=list(run.study.strengths))
     nearly, guided, broken = gained
-    np.testing.assert_allclose(nearly.sel(measure=list(guides.JUDGED)), 0, atol=2e-3)
+    np.testing.assert_allclose(nearly.sel(measure=list(benches.SCORES)), 0, atol=2e-3)
     assert (guided.sel(measure="Conditional-Vendi") > 0).all()
     assert guided.sel(measure="similarity").mean() < 0
     assert broken.sel(measure="kernel distance").min() > 0
@@ -168,8 +167,8 @@ def test_weights_move_a_sample_by_the_strength(run):
     np.testing.assert_allclose(np.divide(weights, weights[0]), of_strengths, rtol=0.02)
     bench = benches.load("mixture")
     key = jax.random.fold_in(jax.random.key(0), guides.CALIBRATION)
-    kinds, prompts = guides.asked(settings.kinds, settings.samples, bench, key)
-    draw = guides.sampler(NONE, settings, bench)
+    kinds, prompts = settings.asked(bench, key)
+    draw = settings.sampler(NONE, bench)
     latents = draw(bench.model.denoise, key, jnp.asarray(prompts), jnp.zeros(()))[0]
     within = guides.distance_within(np.asarray(latents), kinds)
     assert settings.latents == pytest.approx(within, rel=0.01)

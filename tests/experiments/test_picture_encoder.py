@@ -22,7 +22,9 @@ TINY = Training("fashion", channels=1, hidden=4, features=8, steps=60, batch=16,
 
 def stirred():
     """A network for loops none of whose parameters is zero."""
-    graph, state = nnx.split(networks.looped(picture_encoder._make(TINY)))
+    graph, state = nnx.split(
+        networks.looped(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
+    )
     leaves, tree = jax.tree.flatten(state)
     keys = jax.random.split(jax.random.key(0), len(leaves))
     pairs = zip(keys, leaves, strict=True)
@@ -33,14 +35,14 @@ def stirred():
 def test_features_are_directions_and_the_same_in_the_loops_of_a_sampler():
     network = stirred()
     pixels = jax.random.uniform(jax.random.key(0), (3, 32, 32, 1))
-    features = picture_encoder._features(network, pixels)
+    features = network(pixels)
     assert features.shape == (3, 8)
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
     assert np.abs(features[0] - features[1]).max() > 1e-3
-    graph = nnx.graphdef(picture_encoder._make(TINY))
+    graph = nnx.graphdef(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
     plain = nnx.merge(graph, nnx.state(network))
     assert plain.blocks[0].first.conv_general_dilated is not networks.as_product
-    np.testing.assert_allclose(features, picture_encoder._features(plain, pixels), atol=1e-5)
+    np.testing.assert_allclose(features, plain(pixels), atol=1e-5)
 
 
 def test_a_shifted_picture_is_moved_whole_and_its_edge_repeated():
@@ -61,8 +63,8 @@ def test_the_loss_is_the_cross_entropy_of_the_right_prompt():
     found = jax.jit(functools.partial(picture_encoder._loss, batch=3))(
         network, arrays, jax.random.key(0)
     )
-    features = picture_encoder._features(network, jnp.asarray(pixels / np.float32(255)))
-    logits = np.asarray(picture_encoder._logits(network, features, prompts), np.float64)[0]
+    features = network(jnp.asarray(pixels / np.float32(255)))
+    logits = np.asarray(network.logits(features, prompts), np.float64)[0]
     assert float(found) == pytest.approx(np.log(np.exp(logits).sum()) - logits[2], rel=1e-4)
 
 
@@ -101,19 +103,22 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     encoder = picture_encoder.load("fashion", found_there)
     mean = embeddings.mean(axis=1)
     unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-    np.testing.assert_allclose(encoder.prompts, unit, atol=1e-6)
+    directions = picture_encoder.prompts_of("fashion")
+    np.testing.assert_allclose(directions, unit, atol=1e-6)
     pixels, kinds = found.part(held_out=True)
-    logits = np.asarray(encoder.logits(jnp.asarray(picture_encoder.features_of(encoder, pixels))))
+    features = picture_encoder.features_of(encoder, pixels)
+    logits = np.asarray(encoder.logits(jnp.asarray(features), directions))
     assert np.mean(picture_encoder.found_among(logits, kinds, 1)) > 0.95
     again = picture_encoder.load("fashion", places)  # Without pictures.
-    chex.assert_trees_all_equal(again.network, encoder.network)
+    chex.assert_trees_all_equal(again, encoder)
 
 
 @pytest.mark.parametrize(("name", "best", "least"), [("fashion", 1, 0.88), ("emoji", 5, 0.53)])
 def test_the_shipped_encoder_finds_the_prompts_of_shipped_held_out_features(name, best, least):
     encoder, pairs = picture_encoder.load(name), load(f"{name}_features")
     kinds = pairs.labels["kind"]
-    logits = np.asarray(encoder.logits(jnp.asarray(pairs.outputs)))
+    judged = encoder.logits(jnp.asarray(pairs.outputs), picture_encoder.prompts_of(name))
+    logits = np.asarray(judged)
     assert np.mean(picture_encoder.found_among(logits, kinds, best)) > least
     prompts = pictures.COLLECTIONS[name].prompts()
     np.testing.assert_array_equal(prompts.names[kinds], pairs.labels["types"])

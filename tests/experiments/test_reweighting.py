@@ -6,7 +6,7 @@ from oracles import gaussian_gram
 from scipy.optimize import minimize
 
 import condvendi_jax as cv
-from experiments.language_models.reweighting import reweight
+from experiments.language_models.post_training import reweight
 
 # Prompts of 4, 3 and 1 rows, in no order; in the first two, one row is unlike the others.
 PROMPT = np.array([1, 0, 1, 2, 0, 1, 0, 1])

@@ -84,5 +84,5 @@ def test_equal_answers_that_people_call_different_have_no_part_in_the_bandwidth(
         "", first, first, "", {"same": same, "train": np.array([1, 1, 1, 1, 1, 0])},
         {"second": second},
     )  # fmt: skip
-    found = judged.Judgements.of(pairs).bandwidth()
+    found = judged.bandwidth_of(judged.labelled(pairs))
     assert found == cv.bandwidth_from_pairs(first[:4], second[:4], same[:4] == 1, share=0.5)

@@ -1,9 +1,9 @@
 """The benchmark: what its contestants compute, who takes part, how it is run, what is derived."""
 
-import math
 import sys
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,18 +15,15 @@ from small import small_pairs
 
 from experiments.cost import contests, engines, peers, scaling, timing
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
-from experiments.cost.measured import Record
 from experiments.cost.scaling import Points, Scaling
-from experiments.lab import Bandwidths
+from experiments.lab import Bandwidths, Cell
 
 pytestmark = pytest.mark.slow
 
 small = small_pairs("--parts=exact", "--exact_n=64")
 
-
 # So many points that the measure samples what its Krylov space of 256 dimensions leaves.
-N = 600
-FEW = 150
+N, FEW = 600, 150
 WIDTHS = [0.8, 1.1]
 SCORES = ("vendi", "conditional", "information")
 
@@ -37,13 +34,12 @@ def points(tmp_path_factory):
     folder = tmp_path_factory.mktemp("points")
     scaling.write_mixture(folder, N, (24, 16), seed=3)
     paths = scaling.paths(folder, "mixture")
-    return [np.load(path).astype(np.float64) for path in paths], paths, folder
+    return [np.load(path).astype(np.float64) for path in paths], paths
 
 
 @pytest.fixture(scope="module")
 def cell(points):
-    _, (outputs, prompts), _ = points
-    files = {"outputs": str(outputs), "prompts": str(prompts)}
+    files = dict(zip(("outputs", "prompts"), map(str, points[1]), strict=True))
     return files | {"n": N, "bandwidths": WIDTHS, "truncations": [10], "rtol": 2e-3}
 
 
@@ -59,7 +55,7 @@ def called(part, name, cell, seed=0):
     if entry.package is not None:
         pytest.importorskip(entry.package.replace("-", "_"))
     contestant = entry.function(cell)
-    return contestant.read(contestant.ready(seed)())
+    return contestant.read(contestant.call(seed))
 
 
 @pytest.mark.parametrize("name", CONTESTANTS["order 2"])
@@ -162,54 +158,59 @@ def test_who_takes_part(n, memory, changes, names, reasons, monkeypatch):
 
 
 def test_contestants_are_called_in_turn_each_in_its_process(cell):
-    square_root: Any = math.sqrt
+    wrong: Any = int
     ends: Any = partial(exec, "__import__('os')._exit(1)")
     entries = {
         "norms": Entry(peers.float64),
         "once": Entry(peers.float64, calls="once"),
-        "wrong": Entry(square_root),
+        "wrong": Entry(wrong),
         "ended": Entry(ends),
     }
-    turns = []
-    results, failed = contests.run_cell(entries, cell | {"n": FEW}, settings(), turns.append)
-    assert len(results["norms"]["seconds"]) == len(results["norms"]["values"]) == 4
-    assert len(results["once"]["seconds"]) == 1
-    assert set(failed) == {"wrong", "ended"}
-    assert failed["wrong"].startswith("TypeError: must be real number")
-    assert failed["ended"] == "its process ended; out of memory?"
-    assert [t for t in turns if t.endswith("run")][:3] == ["norms: run", "once: run", "norms: run"]
+    cell, turns = cell | {"n": FEW}, []
+    results, failed = contests.run_cell(entries, cell, settings(), turns.append)
+    assert [len(calls) for calls in results.values()] == [4, 1]
+    assert failed.pop("wrong").startswith("TypeError: int() argument")
+    assert failed == {"ended": "its process ended; out of memory?"}
+    assert turns[:2] == ["norms: call 1", "once: call 1"] and turns[4] == "norms: call 2"
+
+
+def call(seconds, **values):
+    return {"seconds": seconds, "values": values, "memory_bytes": 1}
+
+
+def measured_of(part, calls, **left_out):
+    """What a run says of a cell with these calls; another has fewer."""
+    cells = [Cell((("part", part), ("data", "mixture"), ("n", n))) for n in (500, 5000)]
+    found = [dataset(calls, left_out).isel(call=slice(most)) for most in (3, 4)]
+    run: Any = SimpleNamespace(results=dict(zip(cells, found, strict=True)), study=settings())
+    return scaling.of_run(run).sel(data="mixture", n=5000)
 
 
 def test_two_calls_are_no_number_and_three_have_a_spread():
-    seconds = {"library": (9.0, 1.0, 2.0, 4.0), "dense torch": (0.5, 4.0, 6.0, 8.0)}
-    timed = {
-        name: {"seconds": of, "values": [{}] * len(of), "memory_bytes": 1}
-        for name, of in (seconds | {"dense JAX": (0.5, 4.0, 6.0)}).items()
-    }
-    record = Record("order 2", "mixture", 5000, dataset(timed, {"rke-score": "is not there"}))
-    assert record.seconds("library") == (2.0, 1.0, 4.0)
-    assert record.ratio("dense torch", "library") == (3.0, 2.0, 4.0)
+    late = [0.5, 4.0, 6.0]
+    seconds = {"library": [9.0, 1.0, 2.0, 4.0], "dense torch": [*late, 8.0], "dense JAX": late}
+    calls = {name: [call(taken, joint=1) for taken in of] for name, of in seconds.items()}
+    found = measured_of("order 2", calls, vendi_score="is not there").sel(part="order 2")
+    spreads = timing.spread(found.seconds, "call")
+    assert spreads.sel(contestant="library").values.tolist() == [2, 1, 4]
+    words = timing.in_words(612.3 * spreads, 2)
+    assert words.sel(contestant="library") == "1200 (610-2400)"
+    assert scaling.ratio(found, "dense torch", "library").values.tolist() == [3, 2, 4]
     with pytest.raises(ValueError, match="library is compared with itself"):
-        record.ratio("library", "library")
+        scaling.ratio(found, "library", "library")
     # Two calls count of dense JAX, and none of a contestant that is not there.
-    for name in ("dense JAX", "rke-score"):
-        assert np.isnan(record.seconds(name)).all()
-        assert np.isnan(record.ratio(name, "library")).all()
-        assert np.isnan(record.mebibytes(name))
-    assert timing.spread([1.0, np.nan, 2.0]).words() == "-"
-    assert timing.spread([1234.0, 0.5, 2.0]).words(2) == "2 (0.5-1200)"
+    for name in ("dense JAX", "vendi_score"):
+        assert words.sel(contestant=name).isnull()
+        assert scaling.ratio(found, name, "library").isnull().all()
+        assert found.mebibytes.sel(contestant=name).isnull()
 
 
 def test_errors_and_coverage_are_counted_over_seeds():
     """Estimates of 0 with the ends of their intervals, the last of which does not hold it."""
     estimates = [[0.001, -0.001, 0.002], [-0.001, -0.003, 0.0005], [0.003, 0.001, 0.004]]
     values = {"exact": [0.0] * 3, "by tolerance": estimates}
-    timed = {
-        name: {"seconds": [1] * 3, "values": [{"vendi": of} for of in each], "memory_bytes": 1}
-        for name, each in values.items()
-    }
-    of = Record("measure", "own", 4000, dataset(timed, {})).errors("by tolerance")
-    of = of.sel(quantity="vendi")
+    calls = {name: [call(1, vendi=of) for of in each] for name, each in values.items()}
+    of = scaling.errors(measured_of("measure", calls), "by tolerance").sel(quantity="vendi")
     np.testing.assert_allclose(of.error, [0.001, 0.001, 0.003], rtol=2e-3)
     np.testing.assert_allclose(of.half, [0.0015, 0.00175, 0.0015], rtol=2e-3)
     assert of.held.values.tolist() == [1, 1, 0]
@@ -222,10 +223,10 @@ def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):
     code = (
         "from experiments.cost import peers, worker\n"
         f"cell = dict(outputs={path!r}, prompts={path!r}, n=12_000, bandwidths=[1, 1])\n"
-        "with worker.Worker() as process:\n"
-        "    process.request(worker.prepare, peers.float64, cell)\n"
+        "with worker.processes() as pool:\n"
+        "    pool.submit(abs, 0).result()\n"
         "    print('ready', flush=True)\n"
-        "    process.request(worker.run, 0)\n"
+        "    pool.submit(worker.run, peers.float64, cell, 0).result()\n"
     )
     with started([sys.executable, "-c", code]) as parent:
         assert parent.stdout and parent.stdout.readline() == "ready\n"

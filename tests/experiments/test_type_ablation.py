@@ -13,10 +13,11 @@ from studies import changed, execute
 import condvendi_jax as cv
 from experiments.conditional_vendi import type_draws
 from experiments.conditional_vendi.type_ablation import EACH, TypeAblation
-from experiments.conditional_vendi.type_draws import CLUSTERED, PROMPTINGS, SCORES
+from experiments.conditional_vendi.type_draws import CONDITIONAL, PROMPTINGS, SCORES
 from experiments.lab import sizes, store
 
 pytestmark = pytest.mark.slow
+CLUSTERED = [*CONDITIONAL]
 
 
 TYPES, MODES, PER_MODE = 3, 2, 4
@@ -54,7 +55,7 @@ def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
             np.testing.assert_allclose(told / expected, 1, rtol=1e-4, err_msg=score)
     np.testing.assert_allclose(finished.found.agreement, [[0, 1]] * 2)
     np.testing.assert_allclose(finished.found.stability, 1)
-    growth = type_draws.growth(draws.sel(score="Conditional-Vendi"))
+    growth = type_draws.over_one(draws.sel(score="Conditional-Vendi")).isel(j=-1)
     np.testing.assert_allclose(growth.value, [TYPES, 1], rtol=1e-4)
     np.testing.assert_allclose(growth.error, 0, atol=1e-4)
     np.testing.assert_allclose(type_draws.correlations(draws, ["prompting", "j"]), 1, atol=1e-5)
@@ -68,10 +69,10 @@ def test_correlations_have_the_sign_of_each_draw():
     draws[:, 0, SCORES.index("K-means Cluster-RKE")] = [0, 1, 0, 1, 0]
     labels = {"repeat": range(2), "prompting": list(PROMPTINGS), "score": list(SCORES), "j": j}
     found = type_draws.correlations(xr.DataArray(draws, labels, tuple(labels)), ["j"])
-    told = found.sel(prompting=PROMPTINGS[0], score=list(CLUSTERED[2:]))
+    told = found.sel(prompting=PROMPTINGS[0], score=CLUSTERED[2:])
     np.testing.assert_allclose(told, [[1, 0], [-1, 0]], atol=1e-12)
     # Vendi's do not change, and those of the other prompting neither.
-    assert np.isnan(found.sel(score=list(CLUSTERED[:2]))).all()
+    assert np.isnan(found.sel(score=CLUSTERED[:2])).all()
     assert np.isnan(found.sel(prompting=PROMPTINGS[1])).all()
 
 
@@ -92,8 +93,8 @@ def test_a_draw_exchanges_prompts_within_types_only():
 def test_designs_hold_n_in_all_or_of_each_type(finished):
     designs = finished.study.designs
     assert list(designs) == [EACH, "6 in all"]  # 2 are fewer than types, and no type has 9.
-    assert [of.tolist() for of in designs[EACH]] == [[8], [8, 8], [8, 8, 8]]
-    assert [of.tolist() for of in designs["6 in all"]] == [[6], [3, 3], [2, 2, 2]]
+    assert [of.tolist() for of in designs[EACH]] == [[8, 0, 0], [8, 8, 0], [8, 8, 8]]
+    assert [of.tolist() for of in designs["6 in all"]] == [[6, 0, 0], [3, 3, 0], [2, 2, 2]]
     named = finished.found.value.sel(scale=1, prompting=PROMPTINGS[1], score="Conditional-RKE")
     assert (named.sel(design="6 in all", j=1) > 1).all() and (named <= MODES * 1.0001).all()
     assert finished.found.value.sel(score=CLUSTERED[1], design="6 in all").isnull().all()

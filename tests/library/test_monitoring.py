@@ -350,7 +350,9 @@ def test_similarities_of_the_study_are_those_of_the_library():
     looks = cv.monitor(np.concatenate(rows), np.repeat(np.arange(8), 6), level=0.1).look(
         np.concatenate(rows)
     )
-    similar, error = study.similarities(counts), study.fixed_error(counts[None])[0]
+    parts = study.parts_of(counts, np.eye(40))
+    similar, error = parts.similarity, parts.error(np.full(8, 1 / 8))
+    np.testing.assert_allclose(study.similarities(counts), similar)
     assert looks.baseline[0] == pytest.approx(1 / similar.mean(), rel=1e-5)
     bound = kl_bound(similar.mean(), 8 * 3, 0.05)
     assert looks.bound == pytest.approx(1 / bound, rel=1e-4)
@@ -371,6 +373,5 @@ def test_a_fall_by_a_quarter_is_found_in_a_few_looks():
     assert np.mean(np.sum(study.collapsed(shares, 4 / 3) ** 2, axis=-1)) == pytest.approx(
         4 / 3 * np.mean(np.sum(shares**2, axis=-1))
     )
-    alarms = study.first_alarms("mild", 50, 40, 10, looks=24, runs=60, change=15)
-    found = study.waiting(alarms["monitor"], 15)
+    found = study.delays("mild", (40, 10), change=15, draws=60)
     assert found["median"] <= 5 and found["found"] > 0.9

@@ -13,7 +13,7 @@ from condvendi_jax.base import labelling
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference.errors import Groups, deal
-from experiments.lab.curves import convergence_curve
+from experiments.lab.curves import order_two_curves
 
 KERNELS = {"output_kernel": cv.Gaussian(0.75), "prompt_kernel": cv.Gaussian(0.5)}
 COSINES = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
@@ -132,31 +132,13 @@ def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletion
         errors_at(OUTPUTS, PROMPTS, **options, truncation=N + 1)
 
 
-def test_convergence_curve_is_that_of_separate_decompositions(x64):
+def test_curves_of_order_two_are_those_of_separate_decompositions(x64):
     pairs = draw_pairs(N)
-    curves = convergence_curve(
-        *pairs, (1, 20), **KERNELS, entropies=[cv.Entropy(2), cv.Entropy(truncation=25)]
-    )
-    for order, t, curve in ((2, None, curves[0]), (1, 20, curves[1])):
-        first = cv.decompose(*(p[:20] for p in pairs), **KERNELS, order=order, truncation=t)
-        assert_close(np.stack(curve.scores)[:, 1], np.stack(first.scores))
-    unbiased = cv.decompose(*(p[:20] for p in pairs), **KERNELS, order=2, unbiased=True)
-    assert_close(np.stack(curves[0].unbiased.scores)[:, 1], np.stack(unbiased.scores))
-    assert np.isnan(curves[0].unbiased.conditional[0]) and curves[1].unbiased is None
-
-
-@pytest.mark.parametrize("sizes", [(), (0, 5), (5, 5), (6, 5), (5, 13), (2.5,)])
-def test_sizes_ascend_within_the_data(sizes):
-    pairs = draw_pairs(12, dtype=np.float32)
-    with pytest.raises(ValueError, match="sizes: expected"):
-        convergence_curve(*pairs, sizes, **KERNELS)
-
-
-def test_a_curve_refuses_weights():
-    with pytest.raises(ValueError, match="without weights"):
-        convergence_curve(
-            *draw_pairs(12, dtype=np.float32), (5,), **KERNELS, weights=np.arange(1, 13)
-        )
+    found = order_two_curves(cv.Pairs(*pairs, **KERNELS), (1, 20))
+    for entropies, unbiased in zip(found, (False, True), strict=True):
+        first = cv.decompose(*(p[:20] for p in pairs), **KERNELS, order=2, unbiased=unbiased)
+        assert_close(entropies[:, 1], np.stack(first.entropies))
+    assert np.isnan(found[1][2, 0])
 
 
 _KERNEL = {"output_kernel": cv.Gaussian(1.0)}
