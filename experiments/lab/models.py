@@ -42,28 +42,14 @@ def compare(
       score and model (models that share one cannot be told apart; '' where saturated); `n` over
       model; `groups` and `units` of the jackknife.
     """
-    kernels: dict[str, Any] = scale.kernels
-    options = {"level": LEVEL, "profile": False, **kernels, **options}
+    options = {"level": LEVEL, "profile": False, **scale.kernels, **options}
     compared = cv.compare(outputs, prompts, groups=groups, seed=seed, progress=say, **options)
     by, models = compared.first.orders[0].errors_by, list(outputs)
     assert by is not None  # There are always errors.
     # Where prompts were asked once, there is one more ranking, by near prompts.
     rankings = [ranking for ranking in compared.rankings if ranking.score in _PLACES]
     rankings.sort(key=lambda r: (r.order, _PLACES.index(r.score)))
-    names = [ranking.name for ranking in rankings]
-    of_one = {"score": names, "model": models}
-    found = xr.Dataset(
-        {
-            "value": (tuple(of_one), [[r.values[m] for m in models] for r in rankings]),
-            "error": (tuple(of_one), [[r.standard_errors[m] for m in models] for r in rankings]),
-            "letters": (tuple(of_one), [[r.letters[m] for m in models] for r in rankings]),
-            "n": (("model",), [compared.n[m] for m in models]),
-            "groups": by.groups,
-            "units": by.units,
-        },
-        {**of_one, "other": models},
-    )
-    axes, shape = (*of_one, "other"), (len(names), len(models), len(models))
+    shape = len(rankings), len(models), len(models)
     differences, errors, p_values = np.zeros(shape), np.zeros(shape), np.ones(shape)
     for row, ranking in enumerate(rankings):
         for d in ranking.differences:
@@ -71,8 +57,20 @@ def compare(
             differences[row, i, j], differences[row, j, i] = d.value, -d.value
             errors[row, [i, j], [j, i]] = d.standard_error
             p_values[row, [i, j], [j, i]] = d.adjusted
-    return found.assign(
-        difference=(axes, differences), difference_error=(axes, errors), p_value=(axes, p_values)
+    one, two = ("score", "model"), ("score", "model", "other")
+    return xr.Dataset(
+        {
+            "value": (one, [[r.values[m] for m in models] for r in rankings]),
+            "error": (one, [[r.standard_errors[m] for m in models] for r in rankings]),
+            "letters": (one, [[r.letters[m] for m in models] for r in rankings]),
+            "n": ("model", [compared.n[m] for m in models]),
+            "groups": by.groups,
+            "units": by.units,
+            "difference": (two, differences),
+            "difference_error": (two, errors),
+            "p_value": (two, p_values),
+        },
+        {"score": [ranking.name for ranking in rankings], "model": models, "other": models},
     )
 
 
