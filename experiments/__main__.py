@@ -63,9 +63,7 @@ def main(argv: list[str]) -> int | None:
     if verb not in VERBS:
         raise ValueError(f"expected one of {', '.join(VERBS)}, received {verb!r}.")
     if verb in ("run", "check", "draw"):
-        if not names:
-            raise ValueError(f"which study? One or more of {', '.join(registry.NAMES)}, or all.")
-        studies = [*map(registry.entry, registry.NAMES if names == ["all"] else names)]
+        studies = [registry.entry(name) for name in _names(names)]
         return {"run": _run, "check": _check, "draw": _draw}[verb](studies, rest)
     if names or rest:
         raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
@@ -75,6 +73,12 @@ def main(argv: list[str]) -> int | None:
     else:
         printing.print_table(_overview())
     return None
+
+
+def _names(names: Sequence[str]) -> Sequence[str]:
+    if not names:
+        raise ValueError(f"which study? One or more of {', '.join(registry.NAMES)}, or all.")
+    return registry.NAMES if list(names) == ["all"] else names
 
 
 def _run(studies: Sequence[registry.Entry], rest: Sequence[str]) -> int:

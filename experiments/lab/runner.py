@@ -222,9 +222,7 @@ def identity_of(given: Study, setup: Setup, seed: int) -> records.Identity:
         for field in dataclasses.fields(given)
         if "help" in field.metadata or dataclasses.is_dataclass(field.default)
     }
-    return records.identify(
-        given.name, given.version, settings, setup.arrays, seed, resolved=setup.study
-    )
+    return records.identify(given.name, given.version, settings, setup.arrays, seed, setup.study)
 
 
 def cell_key(seed: int, cell: Cell) -> jax.Array:
