@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-from experiments.cost import engines, peers, timing, worker
+from experiments.cost import engines, guides, peers, timing, worker
 from experiments.cost.worker import Cell, Contestant
 
 # Seconds: calls as long as this need no warming up.
@@ -56,6 +56,11 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
         "by tolerance": _SEEDS(engines.by_tolerance),
         "by budget": _SEEDS(engines.by_budget),
         "plain SLQ": _SEEDS(engines.plain_quadrature, peer=True, package="matfree"),
+    },
+    "guided step": {
+        "Conditional-RKE guide": Entry(guides.conditional_rke),
+        "Conditional-Vendi guide": Entry(guides.conditional_vendi, arrays=8, up_to=3000),
+        "the sampler's step": _OTHER(guides.sampler),
     },
 }
 PACKAGES = ("torch", "rke-score", "vendi-score", "matfree")
