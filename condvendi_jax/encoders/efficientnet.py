@@ -1,5 +1,6 @@
 """EfficientNet-Lite0 (Tan and Le 2019, Lite variant): pictures -> 1280-d ImageNet features."""
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,11 +40,11 @@ def depthwise(x: jax.Array, filters: jax.Array, bias: jax.Array, stride: int) ->
     return total
 
 
-@jax.jit
-def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=2)
+def features(parameters: Mapping[str, Any], pictures: jax.Array, strides=STRIDES) -> jax.Array:
     """The penultimate layer `[n, d]` of pictures `[n, height, width, 3]` in 0..255.
 
-    `parameters` are those of `fold_batch_norms`.
+    `parameters` are those of `fold_batch_norms`; `strides` those of the blocks.
     """
     x = (pictures.astype(jnp.float32) - 127.0) / 128.0  # As the Lite variant was trained.
     filters, bias = parameters["stem"]
@@ -51,7 +52,7 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
         x, filters, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=HIGHEST
     )
     x = jax.nn.relu6(x + bias)
-    for block, stride in zip(parameters["blocks"], STRIDES, strict=False):
+    for block, stride in zip(parameters["blocks"], strides, strict=False):
         # Expand, filter every channel, project; add the input where the shapes agree.
         y = jax.nn.relu6(dense(x, *block["expand"])) if "expand" in block else x
         y = dense(jax.nn.relu6(depthwise(y, *block["depthwise"], stride=stride)), *block["project"])
@@ -62,7 +63,7 @@ def features(parameters: Mapping[str, Any], pictures: jax.Array) -> jax.Array:
 class EfficientNetEncoder:
     """Pictures to embeddings; an `Encoder`."""
 
-    name, dimension, side = "EfficientNet-Lite0", 1280, SIDE
+    name, dimension, side, strides = "EfficientNet-Lite0", 1280, SIDE, STRIDES
 
     def __init__(self, parameters: Mapping[str, Any]):
         self.parameters = parameters
@@ -74,17 +75,16 @@ class EfficientNetEncoder:
         size = padded_size(len(items), _BATCH)
         for start in range(0, len(items), size):
             batch = np.stack([np.asarray(item) for item in items[start : start + size]])
-            if batch.shape[1:] != (SIDE, SIDE, 3) or batch.dtype != np.uint8:
-                expected = f"pictures must be uint8 of shape {(SIDE, SIDE, 3)}"
+            if batch.shape[1:] != (shape := (self.side, self.side, 3)) or batch.dtype != np.uint8:
                 received = f"received {batch.dtype} of shape {batch.shape[1:]}"
-                raise ValueError(f"{expected}, {received}")
+                raise ValueError(f"pictures must be uint8 of shape {shape}, {received}")
             padded = np.pad(batch, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))
-            rows = np.asarray(features(self.parameters, jax.device_put(padded)))
+            rows = np.asarray(features(self.parameters, jax.device_put(padded), self.strides))
             embeddings[start : start + size] = rows[: len(batch)]
         return embeddings
 
 
-def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def fold_batch_norms(published: Mapping[str, np.ndarray], strides=STRIDES) -> dict[str, Any]:
     """Merge each convolution without bias and its batch norm, in float64.
 
     gamma (W x - mean) / sqrt(variance + eps) + beta  =  (s W) x + (beta - s mean),
@@ -104,7 +104,7 @@ def fold_batch_norms(published: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return jax.device_put(tuple(array.astype(np.float32) for array in folded))
 
     names = {"expand": "_bn0", "depthwise": "_bn1", "project": "_bn2"}
-    blocks: list[dict[str, Any]] = [{} for _ in STRIDES]
+    blocks: list[dict[str, Any]] = [{} for _ in strides]
     for (k, block), (name, norm) in itertools.product(enumerate(blocks), names.items()):
         if f"_blocks.{k}._{name}_conv.weight" in published:
             block[name] = layer(f"_blocks.{k}._{name}_conv", f"_blocks.{k}.{norm}")

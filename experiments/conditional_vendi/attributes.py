@@ -75,7 +75,12 @@ class Attributes(lab.Study):
         prompt by each model, of which there is one.
         """
         kinds, prompts, encoded = state
-        similar = similarities(encoded[encoder], scale.kernels["output_kernel"])
+        p, k, _ = encoded[encoder].shape
+        flat = jnp.asarray(encoded[encoder].reshape(p * k, -1))
+        kernel = scale.kernels["output_kernel"].suited_to(flat)
+        squares = gram_of(kernel, flat).reshape(p, k, p, k) ** 2
+        # Of pictures by different models, of every two prompts.
+        similar = (squares.sum((1, 3)) - np.einsum("piqi->pq", squares)) / (k * (k - 1))
         inside, generator = np.diag(similar), np.random.default_rng(context.shared_seed)
         names = np.unique(kinds).tolist()
         rows = [np.flatnonzero(kinds == name) for name in names]
@@ -87,9 +92,9 @@ class Attributes(lab.Study):
         one, other = np.triu_indices(len(parts), 1)
         two = [(parts[i], parts[j]) for i, j in zip(one, other, strict=True)]
         tests: Any = [stats.ttest_ind(*of, equal_var=False) for of in two]
-        p = cv.inference.holm([test.pvalue for test in tests])
+        adjusted = cv.inference.holm([test.pvalue for test in tests])
         apart = np.zeros([len(parts)] * 2)
-        apart[one, other] = (np.array(p) <= models.LEVEL) * np.sign(logs[one] - logs[other])
+        apart[one, other] = (np.array(adjusted) <= models.LEVEL) * np.sign(logs[one] - logs[other])
         (named, e), (unnamed, f) = (log_number(inside[np.isin(kinds, o)]) for o in (NAMED, UNNAMED))
         ratio, error = named - unnamed, stats.norm.ppf(0.975) * np.hypot(e, f)
         alone = [Pairs(x, prompts, **scale.kernels) for x in np.swapaxes(encoded[encoder], 0, 1)]
@@ -142,14 +147,6 @@ class Attributes(lab.Study):
         words = f"{run.study.description.partition(';')[0]}. Bars: 95%, over prompts. Compared: "
         words += f"{', '.join(NAMED)} with {', '.join(UNNAMED)}. Seed {run.seed}."
         return {cls.name: style.caption(drawn, words)}
-
-
-def similarities(outputs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:
-    """Mean squared kernels of outputs `[p, models, d]` by different models, `[p, p]` prompts."""
-    p, k, _ = outputs.shape
-    flat = jnp.asarray(outputs.reshape(p * k, -1))
-    squares = gram_of(kernel.suited_to(flat), flat).reshape(p, k, p, k) ** 2
-    return (squares.sum((1, 3)) - np.einsum("piqi->pq", squares)) / (k * (k - 1))
 
 
 def log_number(similar: np.ndarray) -> tuple[float, float]:

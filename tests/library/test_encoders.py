@@ -273,7 +273,7 @@ def test_folded_network_equals_the_unfolded_equations():
 def test_the_last_batch_of_pictures_has_the_size_of_the_others(monkeypatch):
     shapes = []
 
-    def record(model, pictures):
+    def record(model, pictures, _):
         shapes.append(len(pictures))
         return jnp.tile(pictures[:, 0, 0, :1].astype(jnp.float32), EfficientNetEncoder.dimension)
 
