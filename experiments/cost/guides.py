@@ -4,7 +4,6 @@ The cost of a step does not depend on the sampler's parameters, so they are rand
 other engines, whose processes need no networks.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,46 +33,36 @@ def random_pairs(n: int, seed: int) -> tuple[list[np.ndarray], Bandwidths]:
     latents, prompts = (generator.normal(size=(n, d)) for d in (np.prod(_SHAPE), _SIZES.prompt))
     prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
     pairs = [latents.astype(np.float32), prompts.astype(np.float32)]
-    widths = (float(np.sqrt(np.var(of, axis=0, dtype=np.float64).sum() / 2)) for of in pairs)
-    return pairs, Bandwidths("given", *widths, "half the root mean squared distance")
+    of_z, of_t = (float(np.sqrt(np.var(of, axis=0, dtype=float).sum() / 2)) for of in pairs)
+    return pairs, Bandwidths("given", of_z, of_t, "half the root mean squared distance")
 
 
-def _window_and_batch(cell: Cell) -> tuple[list[jax.Array], list[jax.Array]]:
-    """The first n latents and prompts, and the batch that follows them."""
+def _norm(found: Any) -> dict[str, float]:
+    return {"norm": float(np.linalg.norm(jax.tree.leaves(found)[0]))}
+
+
+def guide(cell: Cell, *, order: int) -> Contestant:
+    """Ours: one update by a score that remembers n pairs; of order 1, a tenth of eigenvalues."""
     n, points = cell["n"], engines.load({**cell, "n": cell["n"] + cell["batch"]})
-    return [of[:n] for of in points], [of[n:] for of in points]
-
-
-def _guide(cell: Cell, score: Callable[..., Any], **options: Any) -> Contestant:
-    """The updates of one step of a guide that remembers n pairs."""
-    window, batch = _window_and_batch(cell)
-    options |= engines.gaussians(cell) | {"prompt_size": batch[1].shape[1], "window": cell["n"]}
-    guide = score(**options)
+    batch = [of[n:] for of in points]
+    options: Any = {"prompt_size": batch[1].shape[1], "window": n, **engines.gaussians(cell)}
+    truncation = max(1, n // 10) if order == 1 else None
+    guide = cv.guidance.conditional_vendi(**options, order=order, truncation=truncation)
     state = guide.init(batch[0])
-    for first in range(0, cell["n"], _ROWS):
-        state = cv.guidance.remember(state, *(of[first : first + _ROWS] for of in window))
+    for start in range(0, n, _ROWS):
+        state = cv.guidance.remember(state, *(of[start : min(start + _ROWS, n)] for of in points))
 
-    def update(state: Any, latents: jax.Array, prompts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def update(state: Any, latents: jax.Array, prompts: jax.Array) -> Any:
         updates, state = guide.update(jnp.zeros_like(latents), state, latents, prompts=prompts)
         # The rest of the state stays where it is in a compiled loop. Here it would be copied.
         return updates, state.skipped
 
-    return engines.compiled(update, lambda found: _norm("update", found[0]), [state, *batch])
-
-
-def conditional_rke(cell: Cell) -> Contestant:
-    """Ours: guidance by Conditional-RKE."""
-    return _guide(cell, cv.guidance.conditional_rke)
-
-
-def conditional_vendi(cell: Cell) -> Contestant:
-    """Ours: guidance by Conditional-Vendi with a tenth of its eigenvalues."""
-    return _guide(cell, cv.guidance.conditional_vendi, truncation=max(1, cell["n"] // 10))
+    return engines.compiled(update, _norm, [state, *batch])
 
 
 def sampler(cell: Cell) -> Contestant:
     """What is guided: one step of DDIM, with classifier-free guidance."""
-    _, (latents, prompts) = _window_and_batch(cell)
+    latents, prompts = engines.load({**cell, "n": cell["batch"]})
     network = latent_diffusion.Denoiser(_SIZES, rngs=nnx.Rngs(0))
     denoise = jax.tree_util.Partial(latent_diffusion.clean_prediction, network)
 
@@ -85,8 +74,4 @@ def sampler(cell: Cell) -> Contestant:
         return diffusion.alpha(later) * clean + diffusion.sigma(later) * noise
 
     inputs = [denoise, latents.reshape(-1, *_SHAPE), jnp.asarray(0.5), prompts]
-    return engines.compiled(step, lambda found: _norm("step", found), inputs)
-
-
-def _norm(name: str, array: jax.Array) -> dict[str, float]:
-    return {name: float(np.linalg.norm(array))}
+    return engines.compiled(step, _norm, inputs)

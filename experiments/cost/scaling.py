@@ -25,12 +25,10 @@ from condvendi_jax.cli import provenance
 from experiments import data as data_sets
 from experiments import lab
 from experiments.cost import contests, engines, guides, timing, worker
-from experiments.cost.contests import CONTESTANTS, EVERY, PACKAGES, counted
+from experiments.cost.contests import CONTESTANTS, EVERY, PACKAGES, counted, timed
 from experiments.data import mixture
 from experiments.lab import Bandwidths, Run, figures, scales, style, tables
 
-# What is measured beside the shipped pictures of emoji: captions of photographs, as outputs.
-_BESIDE = {"captions": "captioning"}
 # Of the median distance: about what the papers' variance rule gives, and a far harder spectrum.
 _NARROW = 0.65
 _REAL_N = 4000
@@ -45,21 +43,16 @@ _KINDS = {
     "measure": ("mixture", "real", "narrow"),
     "guided step": ("latents",),
 }
-# By part: what a panel shows, and the lines in it, ours first.
-_PANELS = {
-    "order 2": ("three norms of order 2", ("library", "dense JAX", "dense torch", "rke-score")),
-    "exact": (
-        "all eigenvalues of one matrix",
-        ("spectrum", "jnp.linalg.eigvalsh", "torch.linalg.eigvalsh", "vendi_score"),
-    ),
-    "guided step": ("a guided step, n remembered", tuple(CONTESTANTS["guided step"])),
+_TITLES = {
+    "order 2": "three norms of order 2",
+    "exact": "all eigenvalues of one matrix",
+    "guided step": "a guided step, n remembered",
 }
-_COLOURS = (style.BLUE, style.VERMILION, style.ORANGE, style.PINK)
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """A data set: 'mixture', 'latents', 'real', or 'narrow': the one before it at less bandwidth."""
+    """A data set: 'mixture', 'latents', 'real', or 'narrow', the one before with less bandwidth."""
 
     description: str
     n: int
@@ -134,15 +127,14 @@ class Scaling(lab.Study):
             latents, half = guides.random_pairs(n, seed)
             words = f"{n:,} random latents and prompts of the emoji model's shapes"
             points["latents"] = Points(words, n, half, "latents")
-            for path, rows in zip(paths(folder, "latents"), latents, strict=True):
-                np.save(path, rows)
+            _save(folder, "latents", *latents)
         first = f"{pairs.name} (set)" if pairs.name in points else pairs.name
-        beside = _BESIDE if pairs.name == "emoji" else {}
-        real = {first: pairs} | {name: data_sets.load(which) for name, which in beside.items()}
+        real = {first: pairs}
+        if pairs.name == "emoji":  # Beside the pictures, captions of photographs as outputs.
+            real["captions"] = data_sets.load("captioning")
         for name, pairs in real.items():
             order = np.random.default_rng(seed).permutation(len(pairs))  # The first n: a sample.
-            for path, rows in zip(paths(folder, name), (pairs.outputs, pairs.prompts), strict=True):
-                np.save(path, np.asarray(rows, np.float32)[order])
+            _save(folder, name, pairs.outputs[order], pairs.prompts[order])
             median = scales.by_rule(pairs, "median", seed)
             points[name] = Points(pairs.description, len(pairs), median, "real")
             if name == first:
@@ -320,8 +312,7 @@ def rms(found: xr.Dataset, name: str) -> xr.DataArray:
 
 def contest(part: str, found: xr.Dataset, memory: bool = False) -> Table:
     """Seconds a call of a part's contestants, or the MiB that it takes, a row a data set and n."""
-    names = [name for name, entry in CONTESTANTS[part].items() if entry.calls == "rounds"]
-    there = found.sel(part=part, contestant=names)
+    there = found.sel(part=part, contestant=timed(part))
     there = there.dropna("contestant", how="all", subset=["seconds"])
     words = timing.in_words(timing.spread(there.seconds, "call"))
     if memory:
@@ -363,27 +354,24 @@ def draw_times(found: xr.Dataset) -> Figure | None:
 
     A line is a contestant with two sizes or more; bars are from the least to the most.
     """
-    parts = {}
-    for part in _PANELS:
-        seconds = timing.spread(growing(found, part).seconds, "call").dropna("n", how="all")
-        if seconds.n.size > 2:
-            parts[part] = seconds
+    every = {part: timing.spread(growing(found, part).seconds, "call") for part in _TITLES}
+    every = {part: of.dropna("n", how="all") for part, of in every.items()}
+    parts = {part: of for part, of in every.items() if of.n.size > 2}
     if not parts:
         return None
     figure, panels = style.panels(len(parts), size=(7.6 / len(parts), 2.8), sharey=True)
     for panel, (part, of_part) in zip(panels, parts.items(), strict=True):
-        title, names = _PANELS[part]
-        for at, name in enumerate(names):
-            of = of_part.sel(contestant=name).dropna("n")
+        for at, name in enumerate(timed(part)):
+            of, label = of_part.sel(contestant=name).dropna("n"), _shown(part, name)
             if of.n.size < 2:
                 continue
             median, least, most = of.values
-            look: dict[str, Any] = {"c": _COLOURS[at], "marker": style.MARKERS[at], "elinewidth": 1}
-            look |= {"ls": "--" if EVERY[name].peer else "-", "label": _shown(part, name)}
+            look = style.look(at, style.SCORES.get(label, style.CYCLE[at]))
+            look |= {"elinewidth": 1, "label": label, "ls": "--" if EVERY[name].peer else "-"}
             panel.errorbar(of.n, median, [median - least, most - median], **look)
         panel.set_yscale("log")
         style.log_counts(panel, of_part.n.values[::2])
-        panel.set(xlabel="sample size n", ylabel="seconds a call", title=title)
+        panel.set(xlabel="sample size n", ylabel="seconds a call", title=_TITLES[part])
         panel.label_outer()
     style.label_lines(*panels)
     words = (_quickest(part, growing(found, part)) for part in parts)
@@ -392,13 +380,13 @@ def draw_times(found: xr.Dataset) -> Figure | None:
 
 def _shown(part: str, name: str) -> str:
     """How a figure calls a contestant of a part: 'ours', where it is the only one."""
-    ours = [other for other in _PANELS[part][1] if not EVERY[other].peer]
+    ours = [other for other in timed(part) if not EVERY[other].peer]
     return "ours" if ours == [name] else name.removesuffix(" guide")
 
 
 def _quickest(part: str, found: xr.Dataset) -> str:
     """The time of the quickest peer at the largest n, in words; '' where there is none."""
-    first, *others = _PANELS[part][1]
+    first, *others = timed(part)
     peers = [name for name in others if EVERY[name].peer]
     medians = ratio(found, peers, first)[0].dropna("n", how="all")
     if not medians.n.size:
@@ -406,7 +394,7 @@ def _quickest(part: str, found: xr.Dataset) -> str:
     last = medians.isel(n=-1)
     least = last.isel(contestant=last.argmin("contestant"))
     times = f"{least.contestant.item()} {least:.2g} times {_shown(part, first)}"
-    return f"{times} at n = {least.n.item():,}"
+    return f"{times} at n\xa0=\xa0{least.n.item():,}"
 
 
 def draw_shares(found: xr.Dataset, rtol: float) -> Figure | None:
@@ -436,6 +424,11 @@ def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
     return folder / f"{word}-outputs.npy", folder / f"{word}-prompts.npy"
 
 
+def _save(folder: pathlib.Path, name: str, *pairs: np.ndarray) -> None:
+    for path, rows in zip(paths(folder, name), pairs, strict=True):
+        np.save(path, rows)
+
+
 def write_mixture(folder: pathlib.Path, n: int, dimensions: Sequence[int], seed: int) -> None:
     """Writes n outputs `[n, d_x]` and prompts `[n, d_t]` of `mixture.fill_mixture`."""
     outputs, prompts = (
@@ -450,7 +443,7 @@ def _device() -> tuple[float, dict[str, Any]]:
     platform = "cpu" if jax.default_backend() == "cpu" else "accelerator"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     on = {"device": provenance.collect()["device"], "platform": platform, "cores": cores}
-    return memory.limit() or np.inf, on
+    return memory.limit(), on
 
 
 def _machine(run: lab.Run) -> str:
