@@ -119,7 +119,7 @@ class Scaling(lab.Study):
     def _write(self, folder, pairs, seed):
         """Writes the points that the processes read; data sets by name, all arrays that enter."""
         dimensions, n = (self.output_dimension, self.prompt_dimension), max(self.largest.values())
-        write_mixture(folder, n, dimensions, seed)
+        save(folder, "mixture", *mixture.draw(n, dimensions, seed))
         given = Bandwidths("given", self.bandwidth, self.bandwidth, "given")
         points = {"mixture": Points(mixture.describe(dimensions), n, given, "mixture")}
         if "guidance" in self.parts:
@@ -127,14 +127,14 @@ class Scaling(lab.Study):
             latents, half = guides.random_pairs(n, seed)
             words = f"{n:,} random latents and prompts of the emoji model's shapes"
             points["latents"] = Points(words, n, half, "latents")
-            _save(folder, "latents", *latents)
+            save(folder, "latents", *latents)
         first = f"{pairs.name} (set)" if pairs.name in points else pairs.name
         real = {first: pairs}
         if pairs.name == "emoji":  # Beside the pictures, captions of photographs as outputs.
             real["captions"] = data_sets.load("captioning")
         for name, pairs in real.items():
             order = np.random.default_rng(seed).permutation(len(pairs))  # The first n: a sample.
-            _save(folder, name, pairs.outputs[order], pairs.prompts[order])
+            save(folder, name, pairs.outputs[order], pairs.prompts[order])
             median = scales.by_rule(pairs, "median", seed)
             points[name] = Points(pairs.description, len(pairs), median, "real")
             if name == first:
@@ -190,9 +190,7 @@ class Scaling(lab.Study):
     def tables(self, run):
         """Seconds and memory of every contest, then the accuracy, who was left out, the machine."""
         found = of_run(run)
-        yield from (contest(part, found) for part in self.largest)
-        of_memory = [part for part in ("order 2", "guided step") if part in self.largest]
-        yield from (contest(part, found, memory=True) for part in of_memory)
+        yield from (contest(part, found, of) for of in (False, True) for part in self.largest)
         grid = accuracy(found)
         notes = [
             "left out: {} ({part}, {data}, n = {n:,}): {}".format(name, why, **cell.values)
@@ -274,12 +272,9 @@ def ratio_at(found: xr.Dataset, part: str, one: str, other: str, n: int = 0) -> 
     Names have _ for what is no letter.
     """
     names = {re.sub(r"\W", "_", name): name for name in EVERY}
-    of_part = growing(found, PARTS[part])
-    memory = of_part.mebibytes / of_part.mebibytes.sel(contestant=names[other], drop=True)
-    ratios = {
-        "time": ratio(of_part, names[one], names[other]),
-        "memory": memory.sel(contestant=names[one]),
-    }
+    of_part, one, other = growing(found, PARTS[part]), names[one], names[other]
+    memory = of_part.mebibytes / of_part.mebibytes.sel(contestant=other, drop=True)
+    ratios = {"time": ratio(of_part, one, other), "memory": memory.sel(contestant=one)}
     there = xr.Dataset(ratios).dropna("n", subset=["time"])
     return there.sel(n=n) if n else there.isel(n=-1)
 
@@ -354,9 +349,8 @@ def draw_times(found: xr.Dataset) -> Figure | None:
 
     A line is a contestant with two sizes or more; bars are from the least to the most.
     """
-    every = {part: timing.spread(growing(found, part).seconds, "call") for part in _TITLES}
-    every = {part: of.dropna("n", how="all") for part, of in every.items()}
-    parts = {part: of for part, of in every.items() if of.n.size > 2}
+    every = {part: growing(found, part).seconds.dropna("n", how="all") for part in _TITLES}
+    parts = {part: timing.spread(of, "call") for part, of in every.items() if of.n.size > 2}
     if not parts:
         return None
     figure, panels = style.panels(len(parts), size=(7.6 / len(parts), 2.8), sharey=True)
@@ -424,18 +418,10 @@ def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
     return folder / f"{word}-outputs.npy", folder / f"{word}-prompts.npy"
 
 
-def _save(folder: pathlib.Path, name: str, *pairs: np.ndarray) -> None:
+def save(folder: pathlib.Path, name: str, *pairs: np.ndarray) -> None:
+    """Writes the outputs and prompts of a data set to its `paths`."""
     for path, rows in zip(paths(folder, name), pairs, strict=True):
         np.save(path, rows)
-
-
-def write_mixture(folder: pathlib.Path, n: int, dimensions: Sequence[int], seed: int) -> None:
-    """Writes n outputs `[n, d_x]` and prompts `[n, d_t]` of `mixture.fill_mixture`."""
-    outputs, prompts = (
-        np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
-        for path, d in zip(paths(folder, "mixture"), dimensions, strict=True)
-    )
-    mixture.fill_mixture(outputs, prompts, seed)
 
 
 def _device() -> tuple[float, dict[str, Any]]:

@@ -17,6 +17,7 @@ import condvendi_jax as cv
 from experiments.cost import contests, engines, guides, peers, scaling, timing
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.scaling import Points, Scaling
+from experiments.data import mixture
 from experiments.lab import Bandwidths, Cell
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ SCORES = ("vendi", "conditional", "information")
 def points(tmp_path_factory):
     """A mixture as the benchmark writes it, in float64 and as files."""
     folder = tmp_path_factory.mktemp("points")
-    scaling.write_mixture(folder, N, (24, 16), seed=3)
+    scaling.save(folder, "mixture", *mixture.draw(N, (24, 16), seed=3))
     paths = scaling.paths(folder, "mixture")
     return [np.load(path).astype(np.float64) for path in paths], paths
 
@@ -121,14 +122,16 @@ def test_a_guided_step_is_one_of_a_batch_with_a_full_window(name, tmp_path, monk
     pairs, widths = guides.random_pairs(FEW + 16, 0)
     gaps = [of[:, None].astype(float) - of for of in pairs]
     rms = [np.sqrt(np.mean(np.sum(of**2, axis=2))) for of in gaps]
-    np.testing.assert_allclose([widths.outputs, widths.prompts], np.divide(rms, 2), rtol=1e-5)
-    files = scaling.paths(tmp_path, "latents")
-    for path, rows in zip(files, pairs, strict=True):
-        np.save(path, rows)
-    cell = dict(zip(("outputs", "prompts"), map(str, files), strict=True))
-    cell |= {"n": FEW, "batch": 16, "bandwidths": [widths.outputs, widths.prompts]}
+    assert [widths.outputs, widths.prompts] == pytest.approx(np.divide(rms, 2).tolist(), rel=1e-5)
+    scaling.save(tmp_path, "latents", *pairs)
+    asked: list[Any] = []
+    monkeypatch.setattr(contests, "run_cell", lambda *given: asked.extend(given) or ({}, {}))
+    study = settings(points={"latents": Points("points", FEW + 16, widths, "latents")})
+    context: Any = SimpleNamespace(say=print)
+    study.compute((tmp_path, 1e12), context, part="guided step", data="latents", n=FEW)
+    entries, cell, *_ = asked
     monkeypatch.setattr(engines, "compiled", lambda *given: given)
-    step, read, inputs = CONTESTANTS["guided step"][name].function(cell)
+    step, read, inputs = entries[name].function(cell)
     (found,) = read(step(*inputs)).values()
     if name == "the sampler's step":
         assert found > 0 and inputs[1].shape == (16, 8, 8, 8)
@@ -141,7 +144,7 @@ def test_a_guided_step_is_one_of_a_batch_with_a_full_window(name, tmp_path, monk
     guide = cv.guidance.conditional_rke(**kernels)
     if name == "Conditional-Vendi guide":
         guide = cv.guidance.conditional_vendi(**kernels, truncation=FEW // 10)
-    expected, _ = guide.update(batch[0], state, batch[0], prompts=batch[1])
+    expected: Any = guide.update(batch[0], state, batch[0], prompts=batch[1])[0]
     assert found == pytest.approx(float(np.linalg.norm(expected)), rel=1e-3)
 
 
