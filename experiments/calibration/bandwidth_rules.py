@@ -223,21 +223,20 @@ class BandwidthRules(lab.Study):
         middle, (x, t) = error.mean("question").median("set"), best(error, found.set.values)
         first, half = (reversed_.sel(outputs=x, prompts=t) for x, t in FIXED.values())
         grid, _, one = run.study.tables(run)
-        over = {"median": shown.value.mean("question").median("set")}
-        over["reversed pairs"], over["pairs"] = (
-            shown[of].sum(("question", "set")) for of in ("pairs", "known")
-        )
-        for words, values in over.items():
-            grid.add_row("all", words, *(f"{value:.3g}" for value in values.values))
+        over = shown[["pairs", "known"]].sum(("question", "set"))
+        over["middle"] = shown.value.mean("question").median("set")
+        words = {"middle": "median", "pairs": "reversed pairs", "known": "pairs"}
+        for name, word in words.items():
+            grid.add_row("all", word, *(f"{value:.3g}" for value in over[name].values))
         last = found.value.isel(level=5).mean("half").sel(question=TOTAL)
-        rules = {name.replace(" ", "_"): rule for name, rule in FIXED.items()}
 
         def of(rule, name):
-            return last.sel(set=name, outputs=rules[rule][0], prompts=rules[rule][1])
+            x, t = FIXED[rule.replace("_", " ")]
+            return last.sel(set=name, outputs=x, prompts=t)
 
         return {
             **{"errors": grid, "order_one": one, "value": shown.value, "of": of, "half": half},
-            **dict(zip(("middle", "pairs", "known"), over.values(), strict=True)),
+            **over,
             "best": (x, t, middle.min(), middle.sel(outputs=x, prompts="variance x 1")),
             "fewer": (half < first).sum(),
             "more": (half > first).sum(),
