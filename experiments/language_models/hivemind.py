@@ -100,19 +100,17 @@ class Hivemind(lab.Study):
     def compute(self, state, context, *, text, scale):
         """How many models are different, what every two have in common, and where all agree.
 
-        Returns:
-          Over `set` (all models, and those of each vendor and family) and `part`: `counts` with
-          errors, how many models are different, and how many answers one model gives to a prompt,
-          and all together; `plug_in`, the same with each answer beside itself; `largest`, the
-          number of models. Over `model` and `other`: the `overlap` with errors. Over `kind`: the
-          mean overlap of such pairs of models, with errors; `family_effect`, by how much it is
-          higher in families than between vendors, its error and its p-value over permutations of
-          models. Over `vendor` and `other_vendor`: the mean overlap of two models, with errors.
-          Over `prompt` (a label): `different_models` and its error over answers,
-          `different_answers` of one model, and `shared_answers`, the share of pairs of answers of
-          two models that are the same. Over `agreement` and `end`: the rank correlation over
-          prompts of `different_answers` with the number of different models and with the shared
-          answers, and its 95% interval.
+        Over `set` (all models, and those of each vendor and family) and `part`: `counts` with
+        errors, how many models are different, and how many answers one model gives to a prompt, and
+        all together; `plug_in`, the same with each answer beside itself; `largest`, the number of
+        models. Over `model` and `other`: the `overlap` with errors. Over `kind`: the mean overlap
+        of such pairs of models, with errors; `family_effect`, by how much it is higher in families
+        than between vendors, its error and its p-value over permutations of models. Over `vendor`
+        and `other_vendor`: the mean overlap of two models, with errors. Over `prompt` (a label):
+        `different_models` and its error over answers, `different_answers` of one model, and
+        `shared_answers`, the share of pairs of answers of two models that are the same. Over
+        `agreement` and `end`: the rank correlation over prompts of `different_answers` with the
+        number of different models and with the shared answers, and its 95% interval.
         """
         pairs, rows, prompts = state
         outputs = dict(zip(self.models, judged.texts_of(pairs)[text][rows], strict=True))
@@ -242,14 +240,9 @@ class Hivemind(lab.Study):
 def _tables(found: xr.Dataset) -> dict[str, Table]:
     """All tables by the name of what they show; of results at one text and bandwidth or at all."""
     first = [axis for axis in ("text", "scale") if axis in found.dims]
-    axes = {
-        "counts": ("set", "part"),
-        "of_kind": ("kind",),
-        "family_effect": (),
-        "of_vendors": ("vendor", "other_vendor"),
-    }
     shown = {}
-    for name, (*rows, columns) in {k: of or (None,) for k, of in axes.items()}.items():
+    for name in ("counts", "of_kind", "family_effect", "of_vendors"):
+        *rows, columns = [axis for axis in found[name].dims if axis not in first] or [None]
         words = judged.in_words("{:.2f}±{:.2f}", found[name], found[f"{name}_error"])
         shown[name] = tables.table(words, rows=[*first, *rows], columns=columns)
     of_sets = {"rows": [*first, "set"], "columns": "part"}
