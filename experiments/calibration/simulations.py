@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 import condvendi_jax as cv
@@ -192,8 +193,6 @@ def cover_mean(
 
 
 # The most and the least diverse prompt
-
-
 ENDS = ("most diverse", "least diverse", "all")
 
 
@@ -257,21 +256,16 @@ def cover_ends(
         held.append(table)
         tests.append([p_value < 0.05, reliability])
     names = ("coverage", "length", "coverage of two errors", "length of two errors")
-    rows = np.round(np.mean(held, axis=0), 3).tolist()
-    cells = {name: dict(zip(ENDS, row, strict=True)) for name, row in zip(names, rows, strict=True)}
+    cells = pd.DataFrame(np.mean(held, axis=0).round(3), names, ENDS).to_dict("index")
     rejected, reliability = np.round(np.mean(tests, axis=0), 3).tolist()
     return {**cells, "rejected": rejected, "reliability": reliability, "tables": len(held)}
 
 
 # Bands and signs over a ladder of bandwidths
-
-
 Profiles = list[cv.inference.Profile]
 PLACES = np.random.default_rng(11).normal(size=(40, 3)).astype(np.float32)
 _CENTRES = 2 * np.random.default_rng(3).normal(size=(12, 2))
 _FEW = ((5, 10), (8, 5), (8, 10), (12, 10), (20, 10))  # Prompts, and answers to each.
-
-
 # Answers of models are on a circle around the prompt: the number of places, its radius, and the
 # noise around each place. Models of one distribution; some of one distribution beside another; and
 # two whose order turns: many answers near each other, and a few far apart.
@@ -373,8 +367,6 @@ def profile_cell(case: str, n: int, each: int, draws: int = 500) -> dict[str, An
 
 
 # Planned studies, and models that are stated to be equal
-
-
 PILOT, RATIO, _TEN = 30, 1.2, 10  # Prompts, of scores, answers to a prompt.
 
 
@@ -425,8 +417,6 @@ def stated(kind: str, prompts: int, draws: int = 400) -> dict[str, Any]:
 
 
 # Monitors
-
-
 FALL = 4 / 3  # Of the similarity, for a score that falls by a quarter.
 _AT_ONCE = 100  # Runs.
 
