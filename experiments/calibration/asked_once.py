@@ -76,10 +76,9 @@ class AskedOnce(lab.Study):
     def compute(self, state, context, *, set):
         """What is said of each draw; the truth of all outputs, as a similarity.
 
-        Returns:
-          By `scale` and `draw`: `told`, a number of STATES, and `value`, `low`, `high`, `at_most`,
-          `total`; `papers`, of the first draws; `read_out`, of the first at the rule's bandwidth;
-          and what `methods.tried` gives of these, where the premise holds.
+        By `scale` and `draw`: `told`, a number of STATES, and `value`, `low`, `high`, `at_most`,
+        `total`; `papers`, of the first draws; `read_out`, of the first at the rule's bandwidth; and
+        what `methods.tried` gives of these, where the premise holds.
         """
         outputs = state[set]
         drawn = outputs.drawn(np.random.default_rng(int(jax.random.bits(context.key))), self.draws)

@@ -98,9 +98,8 @@ def sets_of(family: str) -> dict[str, Outputs]:
 def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> xr.Dataset:
     """What the library decides by, of each draw `[draws, P]`, for other constants and lines.
 
-    Returns:
-      `far`, `near`: mean similarities of all and of near pairs; `near_low` the lower limit of
-      `near`, `at_least` of the largest; `zero`, `zero_error`: what a line reads at distance 0.
+    `far`, `near`: mean similarities of all and of near pairs; `near_low` the lower limit of `near`,
+    `at_least` of the largest; `zero`, `zero_error`: what a line reads at distance 0.
     """
     n = len(outputs.prompts)
     shares = np.full(n, 1 / n)
