@@ -3,6 +3,7 @@
 One half of each set chooses the bandwidths at which the other half is scored.
 """
 
+import functools
 import itertools
 import math
 import warnings
@@ -22,7 +23,6 @@ OF_PAIRS, OF_SHARE = "pairs", "pairs with their share"
 _PARTS = (1.0, 0.7, 0.5, 0.35, 0.25)
 _PARTITIONS = 16  # The noise that they leave in a bandwidth is 1 to 2%.
 _LADDER = 2.0 ** (np.arange(-24, 25) / 6)  # Of the median distance, as in the papers' rules.
-_FINE = 2.0 ** (np.arange(-240, 241) / 60)
 _LEVELS = 9
 # Candidates that the tables and the figure show, as the rules of outputs and of prompts.
 FIXED = {
@@ -89,11 +89,9 @@ def by_labels(
     one, two = rng.integers(0, len(outputs), (2, 20_000))
     one, two = one[one != two], two[one != two]
     same = classes[one] == classes[two]
-    squares = np.sum((outputs[one].astype(np.float64) - outputs[two]) ** 2, axis=1)
-    ladder = math.sqrt(np.median(squares)) * _FINE
-    means = [np.mean(np.exp(-squares / width**2)) for width in ladder]
-    share = float(np.interp(same.mean(), means, ladder))
-    return {OF_PAIRS: cv.bandwidth_from_pairs(outputs[one], outputs[two], same), OF_SHARE: share}
+    shares = {OF_PAIRS: None, OF_SHARE: float(same.mean())}
+    of_pairs = functools.partial(cv.bandwidth_from_pairs, outputs[one], outputs[two], same)
+    return {name: of_pairs(share=share) for name, share in shares.items()}
 
 
 def counts(
