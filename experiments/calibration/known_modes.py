@@ -40,11 +40,6 @@ class Half(NamedTuple):
 KnownSet = tuple[tuple[Half, ...], tuple[Question, ...]]  # Two halves, and what is asked of them.
 
 
-def _up_to(counts):
-    """The first slots, for each number of them."""
-    return [range(count) for count in counts]
-
-
 def _numbered(labels: np.ndarray) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
@@ -74,7 +69,7 @@ def _designs(name, ks, of, rng, most):
     pairs = data.load(name)
     slot = rng.permutation(len(np.unique(pairs.labels[of])))[_numbered(pairs.labels[of])]
     rows = _grouped(pairs.prompt_numbers, slot, rng)[:, : max(ks), :1]
-    return _halves(pairs, rows, most), (Question(OPEN, _up_to(ks), ks),)
+    return _halves(pairs, rows, most), (Question(OPEN, [range(k) for k in ks], ks),)
 
 
 def _ordered(name, group, levels, rng, most):
@@ -103,7 +98,8 @@ def _types(name, rng, most):
     halves = tuple(Half(pairs.outputs[np.concatenate(of)], prompts, slot, slot) for of in parts)
     js = (1, 2, 4, 6, 8, 10)
     truths = {TOTAL: js, OPEN: js, NAMED: (1,) * len(js)}
-    return halves, tuple(Question(of, _up_to(js), truth) for of, truth in truths.items())
+    levels = [range(j) for j in js]
+    return halves, tuple(Question(of, levels, truth) for of, truth in truths.items())
 
 
 def _mixture(dimensions, spread, rng, most):
@@ -125,8 +121,9 @@ def _mixture(dimensions, spread, rng, most):
     modes = slot * _PROMPTS + prompt
     halves = tuple(Half(draw(modes), {OPEN: draw(prompt)}, slot, modes) for _ in range(2))
     ks = range(1, _MODES + 1)
-    total = Question(TOTAL, _up_to(ks), [_PROMPTS * k for k in ks])
-    return halves, (total, Question(OPEN, _up_to(ks), ks))
+    levels = [range(k) for k in ks]
+    total = Question(TOTAL, levels, [_PROMPTS * k for k in ks])
+    return halves, (total, Question(OPEN, levels, ks))
 
 
 def _human(rng, most):
