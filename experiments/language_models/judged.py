@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy import stats
 from scipy.special import entr, stdtr
 
 import condvendi_jax as cv
@@ -220,7 +221,8 @@ def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Datas
     terms = np.concatenate([of_prompts[:1], np.exp(-of_prompts[1:])])
     influences = np.concatenate([values[:1], -(values[1:] ** 2)])[..., None] * terms
     apart, moved = (of[:, :, None] - of[:, None] for of in (terms, influences))
-    (error, spread, of_two), mean = map(_error_of, (influences, apart, moved)), apart.mean(axis=-1)
+    error, spread, of_two = (stats.sem(of, axis=-1) for of in (influences, apart, moved))
+    mean = apart.mean(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(count - 1, -np.abs(mean) / spread)
     p = np.where(np.abs(mean) < 1e-12, 1.0, p)  # By rounding alone.
@@ -258,7 +260,3 @@ def in_words(words: str, *fields: xr.DataArray) -> xr.Dataset:
         return "-" if np.isnan(numbers[0]) else words.format(*numbers)
 
     return xr.Dataset({"value": xr.apply_ufunc(written, *fields, vectorize=True)})
-
-
-def _error_of(influences: np.ndarray) -> np.ndarray:
-    return influences.std(axis=-1, ddof=1) / np.sqrt(influences.shape[-1])
