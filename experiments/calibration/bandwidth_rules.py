@@ -63,10 +63,6 @@ class Half(NamedTuple):
 KnownSet = tuple[tuple[Half, ...], tuple[Question, ...]]  # Two halves, and what is asked of them.
 
 
-def _numbered(labels: np.ndarray) -> np.ndarray:
-    return np.unique(labels, return_inverse=True)[1].reshape(-1)
-
-
 def _grouped(group, slot, rng):
     """The rows `[groups, slots, k]` of the groups with rows in every slot, all in random order."""
     return rng.permutation(rows_by_cell(group, slot, rng.uniform(size=len(group))))
@@ -90,7 +86,8 @@ def _halves(pairs, rows, most, prompt_rows=None):
 def _designs(name, ks, of, rng, most):
     """Prompts with k = 1, 2, ... different outputs, those of `of` in the same order for all."""
     pairs = data.load(name)
-    slot = rng.permutation(len(np.unique(pairs.labels[of])))[_numbered(pairs.labels[of])]
+    slot, names = pd.factorize(pairs.labels[of], sort=True)
+    slot = rng.permutation(len(names))[slot]
     rows = _grouped(pairs.prompt_numbers, slot, rng)[:, : max(ks), :1]
     return _halves(pairs, rows, most), (Question(OPEN, [range(k) for k in ks], ks),)
 
@@ -98,7 +95,8 @@ def _designs(name, ks, of, rng, most):
 def _ordered(name, group, levels, rng, most):
     """Outputs of the same prompts, more diverse from one model to the next."""
     pairs = data.load(name)
-    rows = _grouped(_numbered(pairs.labels[group]), _numbered(pairs.labels["models"]), rng)
+    slot, _ = pd.factorize(pairs.labels["models"], sort=True)
+    rows = _grouped(pd.factorize(pairs.labels[group], sort=True)[0], slot, rng)
     ranks = range(1, levels + 1)
     question = Question(OPEN, [(slot,) for slot in range(levels)], ranks, counted=False)
     # One wording of the prompt of each group: its first.
@@ -108,8 +106,9 @@ def _ordered(name, group, levels, rng, most):
 def _types(name, rng, most):
     """Pictures of j types, with prompts that leave the type open and prompts that name it."""
     pairs = data.load(name)
-    types, wording = _numbered(pairs.labels["types"]), _numbered(pairs.labels["wording"])
-    count = types.max() + 1
+    types, names = pd.factorize(pairs.labels["types"], sort=True)
+    wording, _ = pd.factorize(pairs.labels["wording"], sort=True)
+    count = len(names)
     types = rng.permutation(count)[types]
     each = min(np.bincount(types).min() // 2, most // count)
     worded = rows_by_cell(wording, types)[:_WORDINGS, :, 0].T
