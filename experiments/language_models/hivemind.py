@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -141,7 +140,7 @@ class Hivemind(lab.Study):
             found[name] = overlaps.weighted(mask).mean(_PAIR)
             found[f"{name}_error"] = _error_of(influences.weighted(mask).mean(_PAIR))
         context.say("prompts")
-        found |= self._of_prompts(outputs, scale.kernels["output_kernel"], generator)
+        found |= self._of_prompts(outputs, scale, generator)
         labels: dict[str, Any] = dict.fromkeys(_PAIR, list(self.models))
         labels |= dict.fromkeys(("vendor", "other_vendor"), sorted(set(self.vendors)))
         labels |= {"set": list(self.sets), "part": list(PARTS), "kind": list(KINDS)}
@@ -164,17 +163,15 @@ class Hivemind(lab.Study):
         return (1 + np.sum(null >= value * (1 - 1e-9))) / (1 + _RELABELLED)
 
     def _of_prompts(
-        self, outputs: Mapping[str, np.ndarray], kernel: cv.Kernel, generator: np.random.Generator
+        self, outputs: Mapping[str, np.ndarray], width: judged.Width, generator: np.random.Generator
     ) -> dict[str, Any]:
         """What each prompt by itself says of all models, and what goes with what over prompts."""
-        options: dict[str, Any] = {"output_kernel": kernel, "groups": np.arange(self.of_each)}
-        found = [
-            cv.between_models({name: of[p] for name, of in outputs.items()}, **options)
-            for p in range(self.prompts)
-        ]
+        kernel, groups = width.kernels["output_kernel"], np.arange(self.of_each)
+        models = [{name: of[p] for name, of in outputs.items()} for p in range(self.prompts)]
+        found = [cv.between_models(of, output_kernel=kernel, groups=groups) for of in models]
         different = np.array([of.number for of in found])
-        rke = jax.vmap(lambda of: cv.rke(of, output_kernel=kernel, unbiased=True))
-        alike = np.mean([1 / np.asarray(rke(of), np.float64) for of in outputs.values()], axis=0)
+        entropies = [judged.entropies(of, width.outputs)[2] for of in outputs.values()]
+        alike = np.exp(np.negative(entropies)).mean(axis=0)
         answers, count = 1 / alike, len(outputs)
         shared = alike * (count / different - 1) / (count - 1)
         draws = generator.integers(self.prompts, size=(self.resamples, self.prompts))
@@ -242,9 +239,10 @@ def _tables(found: xr.Dataset) -> dict[str, Table]:
     first = [axis for axis in ("text", "scale") if axis in found.dims]
     shown = {}
     for name in ("counts", "of_kind", "family_effect", "of_vendors"):
-        *rows, columns = [axis for axis in found[name].dims if axis not in first] or [None]
+        axes = [str(axis) for axis in found[name].dims if axis not in first]
+        columns = axes.pop() if axes else None
         words = judged.in_words("{:.2f}±{:.2f}", found[name], found[f"{name}_error"])
-        shown[name] = tables.table(words, rows=[*first, *rows], columns=columns)
+        shown[name] = tables.table(words, rows=[*first, *axes], columns=columns)
     of_sets = {"rows": [*first, "set"], "columns": "part"}
     shown["plug_in"] = tables.table(found, value="plug_in", digits=3, **of_sets)
     shown["p"] = tables.table(found, rows=first, value="family_p_value", digits=2)
