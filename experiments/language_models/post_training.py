@@ -292,13 +292,11 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 def reweight(pairs: cv.Pairs, *, distance: float) -> np.ndarray:
     """The weights `[n]` of largest H(X|T), or H(X), within a distance of equal weights u.
 
-    They keep the share of each prompt and (q - u)' K (q - u) <= distance^2, the squared MMD for the
-    product K of both kernels (Wu and Farnia, arXiv 2609.02275, eq. 1). Right to 2e-4 nats, or with
-    a warning. Minutes at n = 400, seconds under `Indicator`. A score of q is one of another law.
-
-    Args:
-      pairs: the data, without weights. A single output to a prompt keeps its weight.
-      distance: the largest MMD; within one of P `Indicator` prompts, sqrt(P) times as much.
+    They keep the share of each prompt, and the weight of a single output to one, and
+    (q - u)' K (q - u) <= distance^2, the squared MMD for the product K of both kernels (Wu and
+    Farnia, arXiv 2609.02275, eq. 1); within one of P `Indicator` prompts the MMD may be sqrt(P)
+    times as large. Right to 2e-4 nats, or with a warning. Minutes at n = 400, seconds under
+    `Indicator`. A score of q is one of another law.
     """
     limit = checks.check_number(distance, name="distance", above=0) ** 2
     near, kinds = pairs.gathered(), pairs.prompt_kinds[1]
