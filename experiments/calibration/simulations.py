@@ -181,15 +181,13 @@ def cover_mean(
     for _ in range(draws):
         sample, kept = population.draw(rng, n, dependent), population.truncation if cut else None
         found += cv.evaluate(*sample, truncation=kept, **options).orders
-    width, cells = stats.t.ppf(0.975, groups[-1]), {}
-    for name in SCORES:
-        values = np.array([getattr(of.decomposition, name) for of in found], np.float64)
-        errors = np.array([getattr(of.standard_errors, name) for of in found], np.float64)
-        errors = np.maximum(errors, 1e-5 * values)  # No interval covers rounding.
-        held = float(np.mean(np.abs(values - values.mean()) < width * errors))
-        ratio = float(np.sqrt(np.mean(errors**2)) / max(values.std(), 1e-9))
-        cells[name] = {"coverage": held, "error / deviation": ratio}
-    return cells
+    width = stats.t.ppf(0.975, groups[-1])
+    values = np.array([of.decomposition.scores for of in found], np.float64)
+    errors = np.array([of.standard_errors for of in found], np.float64)
+    errors = np.maximum(errors, 1e-5 * values)  # No interval covers rounding.
+    held = np.mean(np.abs(values - values.mean(axis=0)) < width * errors, axis=0)
+    ratio = np.sqrt(np.mean(errors**2, axis=0)) / np.maximum(values.std(axis=0), 1e-9)
+    return pd.DataFrame({"coverage": held, "error / deviation": ratio}, SCORES).to_dict("index")
 
 
 # The most and the least diverse prompt
@@ -322,16 +320,15 @@ def bands_held(drawn: Profiles, kind: str) -> float:
 
 def bands(drawn: Profiles) -> dict[str, float]:
     """By score the share of bands that cover the mean score at all bandwidths, of all models."""
-    shares = {}
-    for score in SCORES:
-        means = np.mean(np.log([getattr(of.values, score) for of in drawn]), axis=0)
-        shares[score] = _inside(np.log([getattr(of.bands, score) for of in drawn]), means)
-    return shares
+    values, ends = np.log([of.values for of in drawn]), np.log([of.bands for of in drawn])
+    return dict(zip(SCORES, _inside(ends, values.mean(axis=0)), strict=True))
 
 
-def _inside(ends: np.ndarray, truth: np.ndarray) -> float:
+def _inside(ends: np.ndarray, truth: np.ndarray) -> Any:
+    """How often bands `[draws, ..., models, bandwidths, 2]` hold the truth at all bandwidths."""
     low, high = np.moveaxis(ends, -1, 0)
-    return float(np.mean(((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=2)))
+    held = ((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=-1)
+    return np.mean(held, axis=(0, -1)).tolist()
 
 
 def false_statements(drawn: Profiles, same: str) -> dict[str, float]:
