@@ -62,9 +62,11 @@ def written() -> dict[pathlib.Path, str]:
         lines = [said, "", f"**Control.** {study.control}", "", "```bash", *commands, "```"]
         text = _generated(path, generated=lines)
         found[path] = filled(text, study.name)
-        picture = ""
-        if figure := _FIGURE.search(text):
-            picture = f'[<img src="{figure[1]}" width="300" alt="">]({path.name})'
+        # The figure that has the study's name, or else the first of its page.
+        shown = sorted(
+            _FIGURE.findall(text), key=lambda file: not file.endswith(f"/{study.name}.png")
+        )
+        picture = f'[<img src="{shown[0]}" width="300" alt="">]({path.name})' if shown else ""
         cards.append(f"|{picture}|**[{study.name}]({path.name})**: {study.question()}|")
     path = STUDIES / "index.md"
     found[path] = filled(_generated(path, papers=papers.lines(), generated=cards))
