@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.generators import fitting, networks, pictures
+from experiments.generators import fitting, pictures
+from experiments.generators.latent_diffusion import Residual, looped, to_depth
 from experiments.lab import records
 
 VERSION = 1
@@ -52,7 +53,7 @@ class PictureEncoder(nnx.Module):
         self.narrow = nnx.List(
             nnx.Linear(*of, rngs=rngs) for of in zip(depths, widths, strict=True)
         )
-        self.blocks = nnx.List(networks.Residual(width, rngs=rngs) for width in widths)
+        self.blocks = nnx.List(Residual(width, rngs=rngs) for width in widths)
         self.norm = nnx.LayerNorm(training.features, rngs=rngs)
         self.words = nnx.Linear(training.prompt, training.features, use_bias=False, rngs=rngs)
         self.scale = nnx.Param(jnp.log(_SCALES[0]))
@@ -62,7 +63,7 @@ class PictureEncoder(nnx.Module):
         """The directions of pictures; differentiable."""
         x = 2 * pixels - 1
         for narrow, block in zip(self.narrow, self.blocks, strict=True):
-            x = block(narrow(networks.to_depth(x, 2)))
+            x = block(narrow(to_depth(x, 2)))
         return unit(jnp.mean(self.norm(x), axis=(1, 2)))
 
     @jax.jit
@@ -150,7 +151,7 @@ def load(name: str, places: fitting.Places | None = None) -> PictureEncoder:
         raise ValueError(f"encoder: expected one of {', '.join(TRAININGS)}, received {name!r}.")
     training, places = TRAININGS[name], places or fitting.Places()
     stored = places.trained(identity(training), lambda: train(training, places))
-    return networks.looped(fitting.restore(PictureEncoder, training, stored["encoder"]))
+    return looped(fitting.restore(PictureEncoder, training, stored["encoder"]))
 
 
 def features_of(encoder: PictureEncoder, pixels: np.ndarray) -> np.ndarray:

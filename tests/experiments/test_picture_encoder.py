@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments.data import load
-from experiments.generators import networks, picture_encoder, pictures
+from experiments.generators import latent_diffusion, picture_encoder, pictures
 from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 
@@ -23,7 +23,7 @@ TINY = Training("fashion", channels=1, hidden=4, features=8, steps=60, batch=16,
 def stirred():
     """A network for loops none of whose parameters is zero."""
     graph, state = nnx.split(
-        networks.looped(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
+        latent_diffusion.looped(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
     )
     leaves, tree = jax.tree.flatten(state)
     keys = jax.random.split(jax.random.key(0), len(leaves))
@@ -41,7 +41,7 @@ def test_features_are_directions_and_the_same_in_the_loops_of_a_sampler():
     assert np.abs(features[0] - features[1]).max() > 1e-3
     graph = nnx.graphdef(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
     plain = nnx.merge(graph, nnx.state(network))
-    assert plain.blocks[0].first.conv_general_dilated is not networks.as_product
+    assert plain.blocks[0].first.conv_general_dilated is not latent_diffusion.as_product
     np.testing.assert_allclose(features, plain(pixels), atol=1e-5)
 
 
