@@ -365,8 +365,7 @@ def train_denoiser(
 def load(name: str, places: fitting.Places | None = None) -> Model:
     """The model of a collection: the shipped one, that of the cache, or one that is trained now.
 
-    Raises:
-      ValueError: an unknown collection, or something is to be trained and there are no pictures.
+    ValueError where the collection is unknown, or where there are no pictures to train on.
     """
     if name not in TRAININGS:
         raise ValueError(f"model: expected one of {', '.join(TRAININGS)}, received {name!r}.")

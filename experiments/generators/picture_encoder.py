@@ -144,19 +144,13 @@ def train(training: Training, places: fitting.Places) -> dict[str, Any]:
 def load(name: str, places: fitting.Places | None = None) -> PictureEncoder:
     """The encoder of a collection: the shipped one, that of the cache, or one trained now.
 
-    Raises:
-      ValueError: an unknown collection, or something is to be trained and there are no pictures.
+    ValueError where the collection is unknown, or where there are no pictures to train on.
     """
     if name not in TRAININGS:
         raise ValueError(f"encoder: expected one of {', '.join(TRAININGS)}, received {name!r}.")
     training, places = TRAININGS[name], places or fitting.Places()
     stored = places.trained(identity(training), lambda: train(training, places))
     return looped(fitting.restore(PictureEncoder, training, stored["encoder"]))
-
-
-def features_of(encoder: PictureEncoder, pixels: np.ndarray) -> np.ndarray:
-    """Features `[n, d]` of pictures in [0, 1], some at a time."""
-    return fitting.in_parts(lambda part: encoder(jnp.asarray(part)), pixels)
 
 
 def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
@@ -172,7 +166,7 @@ def main(name: str, places: fitting.Places) -> None:
     print(f"{name}: {count:,} parameters")
     if places.pictures is not None:
         pixels, kinds = pictures.COLLECTIONS[name].load(places.pictures).part(held_out=True)
-        features = jnp.asarray(features_of(encoder, pixels))
+        features = jnp.asarray(fitting.in_parts(encoder, pixels))
         logits = np.asarray(encoder.logits(features, prompts_of(name)))
         for best in (1, 5):
             share = np.mean(found_among(logits, kinds, best))

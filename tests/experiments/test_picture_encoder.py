@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments.data import load
-from experiments.generators import latent_diffusion, picture_encoder, pictures
+from experiments.generators import fitting, latent_diffusion, picture_encoder, pictures
 from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 
@@ -106,7 +106,7 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     directions = picture_encoder.prompts_of("fashion")
     np.testing.assert_allclose(directions, unit, atol=1e-6)
     pixels, kinds = found.part(held_out=True)
-    features = picture_encoder.features_of(encoder, pixels)
+    features = fitting.in_parts(encoder, pixels)
     logits = np.asarray(encoder.logits(jnp.asarray(features), directions))
     assert np.mean(picture_encoder.found_among(logits, kinds, 1)) > 0.95
     again = picture_encoder.load("fashion", places)  # Without pictures.
