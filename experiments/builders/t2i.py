@@ -31,23 +31,6 @@ MODELS = {
     "playgroundai_playground-v2-1024px-aesthetic": "Playground 2",
     "Lykon_dreamshaper-8": "DreamShaper 8",
 }
-GALLERY = ("dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f")
-SHEETS = ("gallery-9.md", "storyboard-9.md")
-RENDERS = "output/renders"
-# By the beginning of a file's name, what made the picture, and the least side in pixels of those
-# that it made: smaller ones are sheets of four, or of another source. The eighth of the repository,
-# Disco Diffusion, shows one picture twice under nearly every prompt.
-SOURCES = {
-    "ldif": ("latent diffusion", 256),
-    "dmin": ("DALL-E mini", 256),
-    "glid3": ("GLID-3-XL", 256),
-    "midj": ("Midjourney", 513),
-    "stab": ("Stability beta", 512),
-    "simu": ("simulacra", 512),
-    "dal2": ("DALL-E 2", 512),
-}
-# A picture of the gallery: the numbers of its prompt and its source, its own number, its path.
-Picture = tuple[int, int, int, str]
 # The names of DrawBench (Saharia et al. 2022) and ViLG-300 (Feng et al. 2023).
 CATEGORIES = {
     "颜色": "colours",
@@ -67,6 +50,23 @@ CATEGORIES = {
     "不同风格": "styles",
     "不同时间/场景": "times and scenes",
 }
+GALLERY = ("dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f")
+SHEETS = ("gallery-9.md", "storyboard-9.md")
+RENDERS = "output/renders"
+# By the beginning of a file's name, what made the picture, and the least side in pixels of those
+# that it made: smaller ones are sheets of four, or of another source. The eighth of the repository,
+# Disco Diffusion, shows one picture twice under nearly every prompt.
+SOURCES = {
+    "ldif": ("latent diffusion", 256),
+    "dmin": ("DALL-E mini", 256),
+    "glid3": ("GLID-3-XL", 256),
+    "midj": ("Midjourney", 513),
+    "stab": ("Stability beta", 512),
+    "simu": ("simulacra", 512),
+    "dal2": ("DALL-E 2", 512),
+}
+# A picture of the gallery: the numbers of its prompt and its source, its own number, its path.
+Picture = tuple[int, int, int, str]
 
 
 class Lite2Encoder(efficientnet.EfficientNetEncoder):
