@@ -14,10 +14,11 @@ import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
 from experiments import lab
-from experiments.generators.mixtures2d import draw_pairs, mixture
 from experiments.lab import Cell, figures, style, tables
 
 SCORES = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
@@ -26,6 +27,37 @@ SCORES = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Informat
 _FIXED = {"prompts": 2, "outputs": 4}
 PRINTED = {"prompts": ((2.21, 1.34), (2.97, 4.61)), "outputs": ((1.55, 2.46), (4.01, 3.42))}
 _COLUMNS = 3  # Of the picture.
+
+
+def columns(extent: float, modes: int) -> np.ndarray:
+    """Places in two columns, neighbours `2 * extent` apart, `[modes, 2]`; a single one is at 0."""
+    if modes == 1:
+        return np.zeros((1, 2))
+    left = -(-modes // 2)
+    rows = [(x, np.arange(m) - (m - 1) / 2) for x, m in ((-1, left), (1, modes - left))]
+    return np.concatenate([[(x * extent, 2 * extent * y) for y in of] for x, of in rows])
+
+
+def match(outputs: np.ndarray, prompts: np.ndarray) -> np.ndarray:
+    """The output of each prompt, `[n]`, in the matching with the least sum of distances."""
+    distances = cdist(prompts.astype(np.float64), outputs.astype(np.float64))
+    return linear_sum_assignment(distances)[1]
+
+
+def draw_pairs(
+    modes: tuple[int, int], apart: float, spread: float, key: jax.Array, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Paired points of a mixture of outputs and one of prompts, `[2, n, 2]`, and their components.
+
+    As evenly of the components `[2, n]` as n allows. The same key gives the same noise.
+    """
+    kinds = np.array([np.arange(n) % count for count in modes])
+    noise = np.array([jax.random.normal(own, (n, 2)) for own in jax.random.split(key)])
+    centres = [columns(apart / 2, count)[of] for count, of in zip(modes, kinds, strict=True)]
+    points = (centres + spread * noise).astype(np.float32)
+    order = match(*points)
+    points[0], kinds[0] = points[0, order], kinds[0, order]
+    return points, kinds
 
 
 class GmmToy(lab.Study):
@@ -73,19 +105,18 @@ class GmmToy(lab.Study):
 
     def compute(self, state, context, *, prompts, outputs, spread):
         """Draws, pairs and scores two mixtures; the points of the first draw are kept."""
-        mixtures = (mixture(outputs, self.apart, spread), mixture(prompts, self.apart, spread))
         kernel, values = cv.Gaussian(self.bandwidth), []
         kernels: dict[str, Any] = {"output_kernel": kernel, "prompt_kernel": kernel}
         keys = jax.random.split(context.key, self.repeats)
-        drawn = [draw_pairs(*mixtures, key, self.n) for key in keys]
-        for pairs in drawn:
-            orders = [cv.decompose(*pairs[:2], order=order, **kernels) for order in (1, 2)]
+        modes = outputs, prompts
+        drawn = [draw_pairs(modes, self.apart, spread, key, self.n) for key in keys]
+        for points, _ in drawn:
+            orders = [cv.decompose(*points, order=order, **kernels) for order in (1, 2)]
             values.append([float(score) for of in orders for score in of.scores[1:]])
-        points = np.stack(drawn[0][:2], axis=1).astype(np.float16)
-        modes = np.stack(drawn[0][2:], axis=1).astype(np.int8)
+        points, kinds = (np.moveaxis(of, 0, 1) for of in drawn[0])
         axes = ("pair", "role")
-        fields = {"value": (("repeat", "score"), values), "mode": (axes, modes)}
-        fields["point"] = ((*axes, "place"), points)
+        fields = {"value": (("repeat", "score"), values), "mode": (axes, kinds.astype(np.int8))}
+        fields["point"] = ((*axes, "place"), points.astype(np.float16))
         return xr.Dataset(fields, {"score": list(SCORES), "role": ["outputs", "prompts"]})
 
     def tables(self, run):
