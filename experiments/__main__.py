@@ -26,7 +26,7 @@ from rich.table import Table
 from condvendi_jax.cli import command
 from condvendi_jax.cli.flags import flag
 from experiments import lab
-from experiments.lab import folders, papers, printing, registry
+from experiments.lab import papers, printing, registry
 
 VERBS = ("list", "run", "check", "draw", "pages")
 _OWN = pathlib.Path("results")
@@ -52,13 +52,14 @@ class _DrawFlags:
 
 def main(argv: list[str]) -> int | None:
     """Lists, runs, draws."""
-    words, rest = _split(argv[1:])
+    words = [argument for argument in argv[1:] if not argument.startswith("-")]
+    rest = [argument for argument in argv[1:] if argument.startswith("-")]
     if words and words[0] in registry.NAMES:
         words = ["run", *words]
     if {"--help", "-h"} & set(rest) and (words[:1] != ["run"] or len(words) == 1):
         print(__doc__)
         return None
-    verb, names = (words[0], words[1:]) if words else ("list", [])
+    verb, *names = words or ["list"]
     if verb not in VERBS:
         raise ValueError(f"expected one of {', '.join(VERBS)}, received {verb!r}.")
     if verb in ("run", "check", "draw"):
@@ -72,12 +73,6 @@ def main(argv: list[str]) -> int | None:
     else:
         printing.print_table(_overview())
     return None
-
-
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words, and the flags."""
-    words = [argument for argument in arguments if not argument.startswith("-")]
-    return words, [argument for argument in arguments if argument.startswith("-")]
 
 
 def _names(names: Sequence[str]) -> Sequence[str]:
@@ -116,15 +111,15 @@ def _check(studies: Sequence[registry.Entry], rest: Sequence[str]) -> int:
     Returns 1 where results differ, or the first status above it that a process ended with.
     """
     if len(studies) > 1:
-        statuses = []
+        worst = 0
         for study in studies:
-            if not folders.run_folders(study, folders.COMMITTED):
+            if not registry.run_folders(study, registry.COMMITTED):
                 print(f"{study.name}: has no committed results.")
                 continue
-            statuses.append(_process(["experiments", "check", study.name, *rest]))
-            if statuses[-1] > 1:
+            worst = max(worst, _process(["experiments", "check", study.name, *rest]))
+            if worst > 1:
                 break
-        return max(statuses, default=0)
+        return worst
     given, (study,) = lab.runner.parse_once(_CheckFlags, rest)[1], studies
     # By default nothing is left that a later check, of other code, could take for its own.
     with tempfile.TemporaryDirectory() as scratch:
@@ -140,7 +135,7 @@ def _draw(entries: Sequence[registry.Entry], rest: Sequence[str]) -> None:
     given = lab.runner.parse_once(_DrawFlags, rest)[1]
     results, figures = pathlib.Path(given.results), pathlib.Path(given.figures)
     found = {
-        study.name: [lab.store.read_run(f, study) for f in folders.run_folders(study, results)]
+        study: [lab.store.read_run(f, study) for f in registry.run_folders(study, results)]
         for study in studies
     }
     if not any(found.values()):
@@ -148,10 +143,9 @@ def _draw(entries: Sequence[registry.Entry], rest: Sequence[str]) -> None:
         raise ValueError(f"{results}: there are no results to draw; {where}")
     # The project's own figures are made to be drawn again.
     overwrite = given.overwrite or figures.resolve() == _COMMITTED_FIGURES
-    for study in studies:
-        if found[study.name]:
-            for path in lab.runner.draw(study, found[study.name], figures, overwrite=overwrite):
-                print(path)
+    for study, runs in found.items():
+        for path in lab.runner.draw(study, runs, figures, overwrite=overwrite) if runs else ():
+            print(path)
 
 
 def _overview() -> Table:
@@ -160,7 +154,7 @@ def _overview() -> Table:
     caption = f"committed: below experiments/results; yours: below {_OWN} in this folder"
     grid = Table(*names, show_lines=True, caption=caption)
     for study in map(registry.entry, registry.NAMES):
-        states = [_states(study, folder) for folder in (folders.COMMITTED, _OWN)]
+        states = [_states(study, results) for results in (registry.COMMITTED, _OWN)]
         name = f"[bold]{study.name}[/bold]\n{study.question}"
         grid.add_row(name, papers.repeats(study.name), *states)
     return grid
@@ -169,9 +163,9 @@ def _overview() -> Table:
 def _states(study: registry.Entry, results: pathlib.Path) -> str:
     """Which runs are there, and whether they are whole."""
     lines = []
-    for folder in folders.run_folders(study, results):
+    for folder in registry.run_folders(study, results):
         variant = folder.name.removeprefix(study.name).lstrip("-")
-        lines.append(": ".join(filter(None, (variant, folders.state(study, folder)))))
+        lines.append(": ".join(filter(None, (variant, registry.state(study, folder)))))
     return "\n".join(lines) or "-"
 
 

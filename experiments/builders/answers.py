@@ -1,15 +1,20 @@
-"""Rebuild answers.npz, post_training.npz or same_answers.npz: answers of language models, embedded.
+"""Rebuild a set of published answers of language models, embedded.
 
-An interrupted run goes on where it was.
+answers.npz, post_training.npz, same_answers.npz, language.npz (of AlpacaEval's systems) or
+interventions.npz (with and without a cure for sameness; the first cure of a source is its
+baseline). An interrupted run goes on where it was.
 """
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import operator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from experiments.builders import common
 from experiments.builders.common import OF_TEXTS, NewSet, Rows, Work, cut_alike, recipe, rounded
 from experiments.data.repository import Repository
 
@@ -27,7 +32,33 @@ VENDORS = {
 STAGE_NAMES = {"base": "base", "sft": "SFT", "dpo": "DPO", "instruct": "Instruct"}
 PROMPT_SETS = {"nbcurated": "NoveltyBench", "alpacaeval": "AlpacaEval"}
 STEP = 2.0**-8  # Of the stored embeddings, which are multiples of it.
+VARIANTS = ("", "_concise", "_verbose")
+SIZES = re.compile(r"Qwen1\.5-([\d.]+)B-Chat")
+EVERY = 6  # Of the instructions that all systems answered, every so many are taken.
+WORDS = 100  # Of an answer that are embedded.
+LEAST = 50  # Words of a story; the judge gives empty ones up to 8.5, and they get 0 here.
+# Of NoveltyBench, by cure: the source, the repository and the file.
+_EVALS = (
+    "eval/03-27-2025/curated/meta-llama",
+    "evaluation/2025-11-21_CrPO-llama-3.1-8b-instruct-cre",
+)
+FILES = {
+    "asked again": ("prompts", 0, "sample_data/gpt-4o.jsonl"),
+    "paraphrased prompts": ("prompts", 0, "sample_data/gpt-4o-paraphrase.jsonl"),
+    "system prompt": ("prompts", 0, "sample_data/gpt-4o-system-prompt.jsonl"),
+    "one conversation": ("prompts", 0, "sample_data/gpt-4o-in-context.jsonl"),
+    "Llama 3.1 8B": ("training", 1, f"{_EVALS[0]}/Llama-3.1-8B-Instruct/scores.jsonl"),
+    "trained for creativity": ("training", 2, f"{_EVALS[1]}/nb-curated/scores.jsonl"),
+}
+SAMPLED = {
+    "model_default": "default sampler",
+    "standard_minp": "min-p, T = 0.7",
+    "creative_minp": "min-p, T = 1",
+    "standard_sigma": "top-n-sigma, T = 1.5",
+    "creative_sigma": "top-n-sigma, T = 1",
+}
 Records = list[dict[str, Any]]
+Answer = tuple[str, str, str, str, float]  # Source, cure, prompt, text, and what the judge gave it.
 
 
 def read_lines(repository: Repository, paths: Sequence[str]) -> list[Records]:
@@ -156,4 +187,102 @@ def build_same_answers(work: Work, repository: Repository, benchmark: Repository
         f"same or different; {work.long_texts.name}",
         cut={"step": STEP},
         further={"second": embedded("generation_1")},
+    )
+
+
+def chosen_systems(systems: Iterable[str]) -> list[str]:
+    """Systems with a concise and a verbose variant, and these; then the sizes of one family."""
+    known = set(systems)
+    plain = sorted(name for name in known if all(name + words in known for words in VARIANTS))
+    sizes = [(float(found[1]), name) for name in known if (found := SIZES.fullmatch(name))]
+    return [name + words for name in plain for words in VARIANTS] + [n for _, n in sorted(sizes)]
+
+
+@recipe("language", *OF_TEXTS, source=("tatsu-lab/alpaca_eval", "cd543a1"))
+def build_language(work: Work, repository: Repository) -> NewSet:
+    """Some of the instructions that all systems answered, with the answers whole and cut."""
+    files = [path for path in repository.paths("results") if path.endswith("_outputs.json")]
+    systems = chosen_systems(path.split("/")[1] for path in files)
+    contents = repository.read([f"results/{system}/model_outputs.json" for system in systems])
+    by_system = [
+        {entry["instruction"]: entry["output"] for entry in json.loads(content)}
+        for content in contents
+    ]
+    shared = [text for text in by_system[0] if all(text in answers for answers in by_system)]
+    kept = np.arange(0, len(shared), EVERY)
+    taken = [answers[text] for answers in by_system for text in shared[::EVERY]]
+    words, cut, length = cut_alike(taken)
+    models, row = np.repeat(systems, len(kept)), np.tile(np.arange(len(kept)), len(systems))
+    return NewSet(
+        work.embed_parts(taken, models),
+        (work.embed_texts(shared[::EVERY]), row),
+        labels={"models": models, "prompt": kept[row], "words": words},
+        description=f"answers of {len(systems)} language models to the same {len(kept)} "
+        f"instructions of AlpacaEval; {work.texts.name} answers (256 tokens at most) and "
+        "instructions",
+        cut={
+            "instructions": {"of": len(shared), "every": EVERY, "kept": len(kept)},
+            "truncated": length,
+        },
+        further={"truncated": work.embed_parts(cut, models)},
+    )
+
+
+def _benchmark(repositories: Sequence[Repository]) -> Iterator[Answer]:
+    """The answers of NoveltyBench; the quality of an answer is its class's reward."""
+    for cure, (source, place, path) in FILES.items():
+        (records,) = read_lines(repositories[place], [path])
+        for record in sorted(records, key=prompt_number):
+            for text, kind in zip(record["generations"], record["partition"], strict=True):
+                yield source, cure, record["prompt"], text, record["partition_scores"][kind]
+
+
+def _samplers(repository: Repository) -> Iterator[Answer]:
+    """The stories of every model; one model's stories to a prompt are the answers to a prompt."""
+    paths = [p for p in repository.paths("results") if p.count("/") == 1 and "_judged_" in p]
+    files = [json.loads(content) for content in repository.read(paths)]
+    for (sampler, cure), file in itertools.product(SAMPLED.items(), files):
+        samples = [s for s in file["samples"] if s["sampler_name"] == sampler]
+        for s in sorted(samples, key=lambda s: (s["prompt"], s["repetition"])):
+            asked, text = f"{file['model_name']}: {s['prompt']}", s["generated_text"]
+            score = s["judgment"]["overall_score"] if len(text.split()) >= LEAST else 0
+            yield "samplers", cure, asked, text, score
+
+
+@recipe(
+    "interventions",
+    *OF_TEXTS,
+    source=("novelty-bench/novelty-bench", "6ccb21e"),
+    leaderboard=NOVELTY,
+    trained=("wenzhilics/novelty-bench-ori", "05b8715"),
+    samplers=("larosafrancesco289/sampler-bench", "5429593"),
+)
+def build_interventions(work: Work, *repositories: Repository) -> NewSet:
+    """The answers, and within a source all at one length."""
+    every = [*_benchmark(repositories), *_samplers(repositories[-1])]
+    sources, cures, asked, texts, qualities = zip(*every, strict=True)
+    first = [common.first_words(text, WORDS) for text in texts]
+    truncated, lengths = [], {}
+    of_sources = itertools.groupby(zip(sources, first, strict=True), operator.itemgetter(0))
+    for source, of in of_sources:
+        _, cut, length = cut_alike([text for _, text in of])
+        truncated, lengths[source] = truncated + cut, length["words"]
+    pairs = [f"{source} {text}" for source, text in zip(sources, asked, strict=True)]
+    distinct, prompt = np.unique(pairs, return_inverse=True)
+    prompts = [of.split(" ", 1)[1] for of in distinct]
+    embedded = [work.embed_texts(of, work.long_texts) for of in (first, prompts, truncated)]
+    return NewSet(
+        stored(embedded[0]),
+        (embedded[1], prompt),
+        labels={
+            "source": sources,
+            "models": cures,
+            "prompt": prompt,
+            "quality": np.array(qualities, np.float32),
+            "words": [len(text.split()) for text in texts],
+        },
+        description="answers of language models with and without cures for sameness (NoveltyBench, "
+        f"sampler-bench); {work.long_texts.name}",
+        cut={"words": WORDS, "truncated": lengths, "percentile": common.PERCENTILE, "step": STEP},
+        further={"truncated": stored(embedded[2])},
     )

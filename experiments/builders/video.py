@@ -1,8 +1,8 @@
 """Rebuild video.npz: clips of text-to-video models and of Shap-E, embedded."""
 
 import io
+import itertools
 import re
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,20 +22,11 @@ _PICTURE = re.compile(r"!\[\]\((assets/[^)\s]+/([^/)\s]+)/[^/)\s]+\.gif)\)")
 _SAMPLE = re.compile(r'<img src="(samples/[^"]+\.gif)" alt="([^"]+)"')
 
 
-class Clip(NamedTuple):
-    """A clip: the file in its repository, whose it is and the prompt's text."""
-
-    path: str
-    source: str
-    model: str
-    prompt: str
-
-
-def fetv_clips(repository: Repository) -> list[Clip]:
+def fetv_clips(repository: Repository) -> list[tuple[str, str, str]]:
     """The clips of every prompt that all models and a real clip have, each prompt once.
 
-    Its page lists a prompt again under each category that it belongs to, with the same files; the
-    first place counts.
+    A clip is its file, model and prompt. The page lists a prompt again under each category that it
+    belongs to, with the same files; the first place counts.
     """
     (page,) = repository.read([f"{_EXAMPLES}README.md"])
     by_prompt: dict[str, dict[str, str]] = {}
@@ -45,7 +36,7 @@ def fetv_clips(repository: Repository) -> list[Clip]:
         if prompt and pictures:
             by_prompt.setdefault(prompt, pictures)
     return [
-        Clip(_EXAMPLES + found[folder], "FETV", model, prompt)
+        (_EXAMPLES + found[folder], model, prompt)
         for prompt, found in by_prompt.items()
         if set(found) >= set(MODELS)
         for folder, model in MODELS.items()
@@ -91,11 +82,11 @@ def pool(frames: np.ndarray) -> np.ndarray:
 def build(work: Work, fetv: Repository, shap_e: Repository) -> NewSet:
     """The clips of both sources, by the mean and spread of their frames."""
     (page,) = shap_e.read(["samples.md"])
-    found = _SAMPLE.findall(page.decode())
-    turned = [Clip(path, "Shap-E", "Shap-E", text) for path, text in found]
-    clips, rows, side = [], [], work.pictures.side
-    for repository, found in ((fetv, fetv_clips(fetv)), (shap_e, turned)):
-        paths = [clip.path for clip in found]
+    turned = [(path, "Shap-E", text) for path, text in _SAMPLE.findall(page.decode())]
+    by_source = {"FETV": fetv_clips(fetv), "Shap-E": turned}
+    rows, side = [], work.pictures.side
+    for repository, found in zip((fetv, shap_e), by_source.values(), strict=True):
+        paths = [path for path, *_ in found]
         contents = repository.read(paths)
         embedded = work.embed(
             (frame for content in contents for frame in decode_frames(content, side=side)),
@@ -105,10 +96,12 @@ def build(work: Work, fetv: Repository, shap_e: Repository) -> NewSet:
             frames=FRAMES,
         )
         rows.append(embedded.reshape(len(paths), FRAMES, -1))
-        clips += found
     features = np.concatenate(rows)
     outputs, width = pool(features), features.shape[-1]
-    _, sources, models, prompts = (np.array(column) for column in zip(*clips, strict=True))
+    counts = {name: len(found) for name, found in by_source.items()}
+    sources = np.repeat([*counts], [*counts.values()])
+    clips = itertools.chain.from_iterable(by_source.values())
+    _, models, prompts = map(np.array, zip(*clips, strict=True))
     wordings = list(dict.fromkeys(prompts.tolist()))
     prompt = np.array([wordings.index(text) for text in prompts])
     moving = 1 - np.sum(outputs[:, :width].astype(np.float64) ** 2, axis=1)
@@ -119,7 +112,7 @@ def build(work: Work, fetv: Repository, shap_e: Repository) -> NewSet:
         description=f"clips of FETV and Shap-E; mean and spread over {FRAMES} frames of "
         f"{work.pictures.name}, {work.texts.name} prompts",
         cut={
-            "clips": {name: int(np.sum(sources == name)) for name in ("FETV", "Shap-E")},
+            "clips": counts,
             "frames": FRAMES,
             "spread": {
                 of: float(moving[models == of].mean()) for of in dict.fromkeys(models.tolist())

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 import condvendi_jax as cv
@@ -75,10 +76,9 @@ class AskedOnce(lab.Study):
     def compute(self, state, context, *, set):
         """What is said of each draw; the truth of all outputs, as a similarity.
 
-        Returns:
-          By `scale` and `draw`: `told`, a number of STATES, and `value`, `low`, `high`, `at_most`,
-          `total`; `papers`, of the first draws; `read_out`, of the first at the rule's bandwidth;
-          and what `methods.tried` gives of these, where the premise holds.
+        By `scale` and `draw`: `told`, a number of STATES, and `value`, `low`, `high`, `at_most`,
+        `total`; `papers`, of the first draws; `read_out`, of the first at the rule's bandwidth; and
+        what `methods.tried` gives of these, where the premise holds.
         """
         outputs = state[set]
         drawn = outputs.drawn(np.random.default_rng(int(jax.random.bits(context.key))), self.draws)
@@ -131,12 +131,9 @@ class AskedOnce(lab.Study):
                     panel.plot(places, np.broadcast_to(heights, places.shape), **look)
                 labels += ["", *(name.partition(": ")[2] or "all names" for name in names)]
             panel.set_yticks(-np.arange(len(labels)), labels, fontsize=6.5)
-            panel.set_ylim(-len(labels) + 0.2, 0.8)
             panel.tick_params(axis="y", length=0)
-            panel.set_xscale("log")
-            panel.set_xlim(0.95, 15)
-            panel.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
-            panel.minorticks_off()
+            style.log_counts(panel, (1, 2, 5, 10))
+            panel.set(xlim=(0.95, 15), ylim=(0.2 - len(labels), 0.8))
             panel.grid(axis="y", visible=False)
             shown = found.isel(set=found.family.isin(families))
             panel.set_title(
@@ -209,11 +206,6 @@ def papers_scores(
     return np.reshape(found, (len(bandwidths), -1)).tolist()
 
 
-def family_of(name: str) -> str:
-    """The family of a set."""
-    return name.partition(":")[0]
-
-
 def sets_where(found: xr.Dataset, keeps: bool = True) -> xr.Dataset:
     """The sets that keep the premise, or that break it."""
     return found.isel(set=found.set.str.startswith(BREAKING) != keeps)
@@ -228,7 +220,7 @@ def judged(found: xr.Dataset) -> xr.Dataset:
     """
     true, known = 1 / found.truth, found.told == 0
     inside = (found.low <= true * (1 + _ROUNDING)) & (true <= found.high * (1 + _ROUNDING))
-    families = "set", [family_of(name) for name in found.set.values.tolist()]
+    families = found.set.str.partition("part", ":").isel(part=0)
     return found.assign_coords(family=families).assign(
         true=true,
         known=known,
@@ -273,9 +265,9 @@ def by_family(run: lab.Run, role: str = "family") -> list[list[str]]:
 
 def halves(found: xr.Dataset) -> list[xr.Dataset]:
     """The sets that keep the premise in two halves: alternately of each family, by name."""
-    names = sorted(sets_where(found).set.values.tolist())
-    parts = [list(of) for _, of in itertools.groupby(names, family_of)]
-    return [found.sel(set=[k for of in parts for k in of[half::2]]).load() for half in (0, 1)]
+    names = pd.Series(sorted(sets_where(found).set.values))
+    half = names.groupby(names.str.partition(":")[0]).cumcount() % 2
+    return [found.sel(set=list(names[half == number])).load() for number in (0, 1)]
 
 
 def reached(found: xr.Dataset) -> xr.Dataset:
@@ -338,7 +330,7 @@ def by_method(run: lab.Run) -> list[list[str]]:
     rows = [["method", *families, "all", "too many in, %"]]
     for name, similar in ways.items():
         logs = np.log(found.truth / similar.clip(1e-6, 1))
-        parts = [logs.isel(set=found.family == family) for family in families]
-        more = percent((logs > 0).where(logs.notnull()))
-        rows.append([name, *(f"{abs(of).median().item():.2f}" for of in [*parts, logs]), more])
+        by_family = abs(logs).groupby("family").median(...).sel(family=families)
+        cells = [f"{off:.2f}" for off in [*by_family.values, abs(logs).median().item()]]
+        rows.append([name, *cells, percent((logs > 0).where(logs.notnull()))])
     return rows

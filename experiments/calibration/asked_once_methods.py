@@ -98,9 +98,8 @@ def sets_of(family: str) -> dict[str, Outputs]:
 def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> xr.Dataset:
     """What the library decides by, of each draw `[draws, P]`, for other constants and lines.
 
-    Returns:
-      `far`, `near`: mean similarities of all and of near pairs; `near_low` the lower limit of
-      `near`, `at_least` of the largest; `zero`, `zero_error`: what a line reads at distance 0.
+    `far`, `near`: mean similarities of all and of near pairs; `near_low` the lower limit of `near`,
+    `at_least` of the largest; `zero`, `zero_error`: what a line reads at distance 0.
     """
     n = len(outputs.prompts)
     shares = np.full(n, 1 / n)
@@ -138,12 +137,11 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
                 zeros.append([[zero.value, zero.error] for zero in of_lines])
     dims = ("tried", "neighbours", "narrow", "scale")
     sizes = len(drawn), len(NEIGHBOURS), len(NARROW), len(bandwidths)
-    near, zero = np.reshape(limits, (*sizes, 3)), np.reshape(zeros, (*sizes, len(LINES), 2))
-    variables: dict[str, Any] = {"far": (("tried", "scale"), far)}
-    for place, name in enumerate(("near", "near_low", "at_least")):
-        variables[name] = dims, near[..., place]
-    for place, name in enumerate(("zero", "zero_error")):
-        variables[name] = (*dims, "line"), zero[..., place]
+    near, low, least = np.moveaxis(np.reshape(limits, (*sizes, 3)), -1, 0)
+    zero, error = np.moveaxis(np.reshape(zeros, (*sizes, len(LINES), 2)), -1, 0)
+    variables = {"far": (("tried", "scale"), far)}
+    variables |= {"near": (dims, near), "near_low": (dims, low), "at_least": (dims, least)}
+    variables |= {"zero": ((*dims, "line"), zero), "zero_error": ((*dims, "line"), error)}
     axes = {name: GRID[name] for name in ("neighbours", "narrow", "line")}
     found = xr.Dataset(variables, axes).astype(np.float32)
     return found.transpose("neighbours", "narrow", "line", "scale", "tried")

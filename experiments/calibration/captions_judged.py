@@ -316,9 +316,9 @@ def measures(judged: Sequence[np.ndarray], labels: Mapping[str, Any]) -> dict[st
     and another caption (1).
     """
     found, tasks = {}, {*labels["task"].tolist()}
+    order = np.lexsort([labels["people"], labels["photograph"]])
     for name in [*filter(tasks.__contains__, TAUS), *sorted(tasks.difference(TAUS))]:
-        rows = np.flatnonzero(labels["task"] == name)
-        rows = rows[np.lexsort([labels["people"][rows], labels["photograph"][rows]])]
+        rows = order[labels["task"][order] == name]
         people, groups = labels["people"][rows], labels["photograph"][rows]
         scores = np.stack([of[rows] for of in judged])
         if name in TAUS:

@@ -122,10 +122,8 @@ class Designs(lab.Study):
         if not self.models:
             return found
         names = pairs.labels["models"][designs[0]].astype(str)
-        in_order = np.argsort(names)
-        alike = np.mean(grams**2, axis=0)[np.ix_(in_order, in_order)]
-        names = dict.fromkeys(("model", "other"), names[in_order])
-        return found.assign_coords(names).assign(alike=(tuple(names), alike))
+        alike = xr.DataArray(np.mean(grams**2, axis=0), [("model", names), ("other", names)])
+        return found.assign(alike=alike.sortby(["model", "other"]))
 
     def tables(self, run):
         """How much of the known counts each score finds, ± the deviation over the draws."""

@@ -57,8 +57,8 @@ class Human(lab.Study):
                     f"task, received {contexts} in {task}."
                 )
         bandwidths = self.bandwidths.resolve(pairs, seed)
-        setup = self.ready(
-            pairs,
+        study = dataclasses.replace(
+            self,
             bandwidths=bandwidths,
             orders=orders,
             contexts=tuple(sorted(self.contexts)),
@@ -68,11 +68,9 @@ class Human(lab.Study):
             metrics=tuple(role for role in responses.labels if role.startswith(judgements.METRIC)),
         )
         # Every set's score in every configuration, which all cells share.
-        study: Any = setup.study
         given = (study.tried, study.units, bandwidths.kernel == "cosine")
         of_sets = functools.partial(judgements.scores_of_sets, pairs, responses.members, *given)
-        state = (pairs, responses, functools.cache(of_sets))
-        return dataclasses.replace(setup, state=state)
+        return study.ready(pairs, state=(pairs, responses, functools.cache(of_sets)))
 
     @property
     def tried(self) -> dict[str, list]:

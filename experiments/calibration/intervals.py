@@ -216,11 +216,8 @@ def told(one: np.ndarray, two: np.ndarray, matched: bool, margin: float = 0.0) -
 
 def same_answers(answers: np.ndarray) -> np.ndarray:
     """The share of the pairs of answers `[..., k]` to a prompt that are the same."""
-    k = answers.shape[-1]
-    same = np.zeros(answers.shape[:-1])
-    for i, j in itertools.combinations(range(k), 2):
-        same += answers[..., i] == answers[..., j]
-    return same / (k * (k - 1) / 2)
+    k, same = answers.shape[-1], answers[..., :, None] == answers[..., None, :]
+    return (np.count_nonzero(same, axis=(-2, -1)) - k) / (k * (k - 1))
 
 
 def error_of(values: np.ndarray, test: str = TESTS[0]) -> Error:

@@ -38,11 +38,7 @@ class Responses(NamedTuple):
 
     @classmethod
     def of(cls, pairs: PairedEmbeddings) -> Responses:
-        """The sets of some pairs.
-
-        Raises:
-          ValueError: a label or the prompt differs within a set, or a set has one response.
-        """
+        """The sets of some pairs, with one label and prompt each, and two responses or more."""
         _, first, index = np.unique(pairs.labels["sets"], return_index=True, return_inverse=True)
         members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
         context = np.unique(pairs.prompts, axis=0, return_inverse=True)[1].reshape(-1)

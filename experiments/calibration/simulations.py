@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 import condvendi_jax as cv
@@ -180,20 +181,16 @@ def cover_mean(
     for _ in range(draws):
         sample, kept = population.draw(rng, n, dependent), population.truncation if cut else None
         found += cv.evaluate(*sample, truncation=kept, **options).orders
-    width, cells = stats.t.ppf(0.975, groups[-1]), {}
-    for name in SCORES:
-        values = np.array([getattr(of.decomposition, name) for of in found], np.float64)
-        errors = np.array([getattr(of.standard_errors, name) for of in found], np.float64)
-        errors = np.maximum(errors, 1e-5 * values)  # No interval covers rounding.
-        held = float(np.mean(np.abs(values - values.mean()) < width * errors))
-        ratio = float(np.sqrt(np.mean(errors**2)) / max(values.std(), 1e-9))
-        cells[name] = {"coverage": held, "error / deviation": ratio}
-    return cells
+    width = stats.t.ppf(0.975, groups[-1])
+    values = np.array([of.decomposition.scores for of in found], np.float64)
+    errors = np.array([of.standard_errors for of in found], np.float64)
+    errors = np.maximum(errors, 1e-5 * values)  # No interval covers rounding.
+    held = np.mean(np.abs(values - values.mean(axis=0)) < width * errors, axis=0)
+    ratio = np.sqrt(np.mean(errors**2, axis=0)) / np.maximum(values.std(axis=0), 1e-9)
+    return pd.DataFrame({"coverage": held, "error / deviation": ratio}, SCORES).to_dict("index")
 
 
 # The most and the least diverse prompt
-
-
 ENDS = ("most diverse", "least diverse", "all")
 
 
@@ -257,21 +254,16 @@ def cover_ends(
         held.append(table)
         tests.append([p_value < 0.05, reliability])
     names = ("coverage", "length", "coverage of two errors", "length of two errors")
-    rows = np.round(np.mean(held, axis=0), 3).tolist()
-    cells = {name: dict(zip(ENDS, row, strict=True)) for name, row in zip(names, rows, strict=True)}
+    cells = pd.DataFrame(np.mean(held, axis=0).round(3), names, ENDS).to_dict("index")
     rejected, reliability = np.round(np.mean(tests, axis=0), 3).tolist()
     return {**cells, "rejected": rejected, "reliability": reliability, "tables": len(held)}
 
 
 # Bands and signs over a ladder of bandwidths
-
-
 Profiles = list[cv.inference.Profile]
 PLACES = np.random.default_rng(11).normal(size=(40, 3)).astype(np.float32)
 _CENTRES = 2 * np.random.default_rng(3).normal(size=(12, 2))
 _FEW = ((5, 10), (8, 5), (8, 10), (12, 10), (20, 10))  # Prompts, and answers to each.
-
-
 # Answers of models are on a circle around the prompt: the number of places, its radius, and the
 # noise around each place. Models of one distribution; some of one distribution beside another; and
 # two whose order turns: many answers near each other, and a few far apart.
@@ -328,16 +320,15 @@ def bands_held(drawn: Profiles, kind: str) -> float:
 
 def bands(drawn: Profiles) -> dict[str, float]:
     """By score the share of bands that cover the mean score at all bandwidths, of all models."""
-    shares = {}
-    for score in SCORES:
-        means = np.mean(np.log([getattr(of.values, score) for of in drawn]), axis=0)
-        shares[score] = _inside(np.log([getattr(of.bands, score) for of in drawn]), means)
-    return shares
+    values, ends = np.log([of.values for of in drawn]), np.log([of.bands for of in drawn])
+    return dict(zip(SCORES, _inside(ends, values.mean(axis=0)), strict=True))
 
 
-def _inside(ends: np.ndarray, truth: np.ndarray) -> float:
+def _inside(ends: np.ndarray, truth: np.ndarray) -> Any:
+    """How often bands `[draws, ..., models, bandwidths, 2]` hold the truth at all bandwidths."""
     low, high = np.moveaxis(ends, -1, 0)
-    return float(np.mean(((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=2)))
+    held = ((low <= truth) & (truth <= high) | np.isnan(low)).all(axis=-1)
+    return np.mean(held, axis=(0, -1)).tolist()
 
 
 def false_statements(drawn: Profiles, same: str) -> dict[str, float]:
@@ -373,8 +364,6 @@ def profile_cell(case: str, n: int, each: int, draws: int = 500) -> dict[str, An
 
 
 # Planned studies, and models that are stated to be equal
-
-
 PILOT, RATIO, _TEN = 30, 1.2, 10  # Prompts, of scores, answers to a prompt.
 
 
@@ -425,8 +414,6 @@ def stated(kind: str, prompts: int, draws: int = 400) -> dict[str, Any]:
 
 
 # Monitors
-
-
 FALL = 4 / 3  # Of the similarity, for a score that falls by a quarter.
 _AT_ONCE = 100  # Runs.
 

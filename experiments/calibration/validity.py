@@ -132,8 +132,8 @@ class Validity(lab.Study):
         """Milliseconds of CPU of a set of texts; fewer costs where an encoder's weights lack."""
         words = np.random.default_rng(0).choice(_VOCABULARY, (_TIMED, _RESPONSES, _WORDS)).tolist()
         texts = [[" ".join(text) for text in of_set] for of_set in words]
-        works = dict[str, Callable[..., Any]](similarities.OF_TEXTS)
-        works |= {
+        works: dict[str, Callable[..., Any]] = {
+            **similarities.OF_TEXTS,
             _SIMILAR.format("trigram similarity"): similarities.trigrams,
             _SIMILAR.format("edit similarity"): similarities.edits,
         }
@@ -172,11 +172,10 @@ class Validity(lab.Study):
     def figures(cls, runs):
         (run,) = runs
         found = run.found
-        parts = [task.rpartition(" ")[::2] for task in found.task.values.tolist()]
-        places = dict(zip(("family", "kind"), map(list, zip(*parts, strict=True)), strict=True))
-        value = found.value.assign_coords({k: ("task", of) for k, of in places.items()})
-        value = value.set_index(task=list(places)).unstack("task")
-        value = value.sel({k: list(dict.fromkeys(of)) for k, of in places.items()})
+        family, _, kind = found.task.str.rpartition("part", " ").transpose("part", ...)
+        value = found.value.assign_coords(family=family, kind=kind)
+        value = value.set_index(task=["family", "kind"]).unstack("task")
+        value = value.sel(family=pd.unique(family.values), kind=pd.unique(kind.values))
         means = found["mean"].sel(end="value")
         best, *_ = found.judge.values.tolist()
         said = [name for name in (VENDI, COSINE, similarities.SELF_BLEU) if name in found.judge]

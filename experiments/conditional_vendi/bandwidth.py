@@ -41,6 +41,7 @@ class Bandwidth(lab.Study):
     needs = ("models",)
     control = "All models answer the same prompts equally often, at every bandwidth."
     runs = ((), ("--data=t2i",), ("--data=t2i_second",))
+    unrepeated = ("p", "sign")  # Resamples that rounding moves across a limit change them.
 
     bandwidths: lab.Scales = lab.Scales()
     reach: tuple[float, ...] = lab.flag(

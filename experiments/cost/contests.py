@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-from experiments.cost import engines, peers, timing, worker
+from experiments.cost import engines, guides, peers, timing, worker
 from experiments.cost.worker import Cell, Contestant
 
 # Seconds: calls as long as this need no warming up.
@@ -57,9 +57,19 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
         "by budget": _SEEDS(engines.by_budget),
         "plain SLQ": _SEEDS(engines.plain_quadrature, peer=True, package="matfree"),
     },
+    "guided step": {
+        "Conditional-RKE guide": Entry(partial(guides.guide, order=2)),
+        "Conditional-Vendi guide": Entry(partial(guides.guide, order=1), arrays=8, up_to=3000),
+        "the sampler's step": _OTHER(guides.sampler),
+    },
 }
 PACKAGES = ("torch", "rke-score", "vendi-score", "matfree")
 EVERY = {name: entry for of in CONTESTANTS.values() for name, entry in of.items()}
+
+
+def timed(part: str) -> list[str]:
+    """The contestants of a part whose time counts, ours first."""
+    return [name for name, entry in CONTESTANTS[part].items() if entry.calls == "rounds"]
 
 
 def counted(seconds: xr.DataArray) -> xr.DataArray:

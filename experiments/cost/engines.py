@@ -30,11 +30,12 @@ _BUDGET = estimators.Budget(block=32, sweeps=8, probes=16, steps=12)
 _SPLITS = ((56, 8), (28, 16))
 
 
-def _points(cell: Cell) -> list[jax.Array]:
+def load(cell: Cell) -> list[jax.Array]:
+    """`worker.load_points` on the device."""
     return [jnp.asarray(points) for points in load_points(cell)]
 
 
-def _compiled(
+def compiled(
     function: Callable[..., Any], read: Callable[[Any], dict[str, Any]], arguments: Sequence[Any]
 ) -> Contestant:
     """Calls a function that is compiled ahead of time."""
@@ -42,14 +43,14 @@ def _compiled(
     return Contestant(lambda seed: jax.block_until_ready(compiled(*arguments)), read)
 
 
-def _kernels(cell: Cell) -> dict[str, Any]:
+def gaussians(cell: Cell) -> dict[str, Any]:
     """The kernels as the scores take them."""
     return dict(zip(_ROLES, map(cv.Gaussian, cell["bandwidths"]), strict=True))
 
 
 def library(cell: Cell) -> Contestant:
     """Ours: the entropies of order 2 as every score computes them, of points checked before."""
-    points = Pairs(*_points(cell), **_kernels(cell))
+    points = Pairs(*load(cell), **gaussians(cell))
 
     def call(seed: int) -> entropies.PerTerm:
         (computed,) = computation.compute(points, [entropies.Entropy(2)], computation.AUTO)
@@ -73,7 +74,7 @@ def dense_jax(cell: Cell) -> Contestant:
         sums = [jnp.sum(jnp.square(g)) for g in (gram_x, gram_t, gram_x * gram_t)]
         return jnp.stack(sums) / cell["n"] ** 2
 
-    return _compiled(norms, peers.read_norms, _points(cell))
+    return compiled(norms, peers.read_norms, load(cell))
 
 
 def _grams(cell: Cell, *points: jax.Array) -> list[DenseGram]:
@@ -86,11 +87,11 @@ def _grams(cell: Cell, *points: jax.Array) -> list[DenseGram]:
 
 def eigenvalues(cell: Cell, *, ours: bool = True) -> Contestant:
     """All eigenvalues of the outputs' K / n, which is made before: ours, or `jnp.linalg`'s."""
-    outputs, _ = _points(cell)
+    outputs, _ = load(cell)
     scaled = jax.jit(lambda x: _grams(cell, x)[0].matrix / cell["n"])
     function = spectra.spectrum if ours else jnp.linalg.eigvalsh
     outputs = scaled(outputs)
-    return _compiled(function, lambda values: {"vendi": peers.entropy(values)}, [outputs])
+    return compiled(function, lambda values: {"vendi": peers.entropy(values)}, [outputs])
 
 
 def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
@@ -100,7 +101,7 @@ def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
 
 def exact(cell: Cell) -> Contestant:
     """Ours: all eigenvalues of K_X, K_T and their product, and the scores from them."""
-    points = _points(cell)
+    points = load(cell)
     terms = [lambda x, t: x, lambda x, t: t, operator.mul]
     functions = [lambda *p, of=of: of(*_grams(cell, *p)).eigenvalues() for of in terms]
     calls = [jax.jit(function).lower(*points).compile() for function in functions]
@@ -119,7 +120,7 @@ def exact(cell: Cell) -> Contestant:
 
 def stored(cell: Cell) -> Contestant:
     """Ours: `decompose` by `Stored` with a tolerance, from the arrays on."""
-    points, kernels = _points(cell), _kernels(cell)
+    points, kernels = load(cell), gaussians(cell)
 
     def call(seed: int) -> cv.scores.Decomposition:
         method = computation.named("stored", key=jax.random.key(seed), rtol=cell["rtol"])
@@ -139,7 +140,7 @@ def _interval(estimate: Any) -> list[float]:
 
 def by_tolerance(cell: Cell) -> Contestant:
     """Ours: the tolerance asked of the three scores of order 1, and the same measures truncated."""
-    points = _points(cell)
+    points = load(cell)
 
     def call(seed: int) -> Any:
         # Made anew for every seed: otherwise they would take memory in the turns of others.
@@ -165,7 +166,7 @@ def by_tolerance(cell: Cell) -> Contestant:
 
 def by_budget(cell: Cell) -> Contestant:
     """Ours: H(X, T) from a measure of a fixed budget of products."""
-    joint = jax.block_until_ready(operator.mul(*_grams(cell, *_points(cell))))
+    joint = jax.block_until_ready(operator.mul(*_grams(cell, *load(cell))))
     return Contestant(
         lambda seed: refinement.spectral_measure(joint, key=jax.random.key(seed), budget=_BUDGET),
         lambda found: {f"joint {PRODUCTS}": _interval(found.entropy(cv.von_neumann))},
@@ -177,7 +178,7 @@ def plain_quadrature(cell: Cell) -> Contestant:
     from jax.scipy.special import entr
     from matfree import decomp, funm, stochtrace  # pyright: ignore[reportMissingImports] - an extra.
 
-    gram_x, gram_t = (gram.matrix for gram in _grams(cell, *_points(cell)))
+    gram_x, gram_t = (gram.matrix for gram in _grams(cell, *load(cell)))
     matrix = gram_x * gram_t / cell["n"]
     del gram_x, gram_t
     # What rounds to below zero has no entropy.

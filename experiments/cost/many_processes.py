@@ -120,11 +120,9 @@ def _measure(
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, processes, index)
     mesh = Mesh(np.array(jax.devices()), ("rows",))
-    points = [np.empty((n, d), np.float32) for d in DIMENSIONS]
-    mixture.fill_mixture(*points, seed=0)
     grams = [
         TiledGram.from_points(cv.Gaussian(_BANDWIDTH), array, layout=Layout(mesh, "rows", n))
-        for array in points
+        for array in mixture.draw(n, DIMENSIONS, seed=0)
     ]
     if way == "order 2":  # What is timed: three norms, or a measure of the stored joint matrix.
         norms = jax.jit(lambda x, t: together((x, t, x * t)).squared_frobenius_norms())

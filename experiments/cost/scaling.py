@@ -24,33 +24,35 @@ from condvendi_jax.base import memory
 from condvendi_jax.cli import provenance
 from experiments import data as data_sets
 from experiments import lab
-from experiments.cost import contests, engines, timing, worker
-from experiments.cost.contests import CONTESTANTS, EVERY, PACKAGES, counted
+from experiments.cost import contests, engines, guides, timing, worker
+from experiments.cost.contests import CONTESTANTS, EVERY, PACKAGES, counted, timed
 from experiments.data import mixture
 from experiments.lab import Bandwidths, Run, figures, scales, style, tables
 
-# What is measured beside the shipped pictures of emoji: captions of photographs, as outputs.
-_BESIDE = {"captions": "captioning"}
 # Of the median distance: about what the papers' variance rule gives, and a far harder spectrum.
 _NARROW = 0.65
 _REAL_N = 4000
 _SMALLEST = {"cpu": 500, "accelerator": 4000}  # Of the sizes that double.
-PARTS = {"order2": "order 2", "exact": "exact", "measure": "measure"}
+_WINDOWS = (100, 300, 1000, 3000)  # Of guides.
+PARTS = {"order2": "order 2", "exact": "exact", "measure": "measure", "guidance": "guided step"}
 """The names of the parts in cells, by what flags call them."""
-# By part: what a panel shows, and the lines in it, ours first.
-_PANELS = {
-    "order 2": ("three norms of order 2", ("library", "dense JAX", "dense torch", "rke-score")),
-    "exact": (
-        "all eigenvalues of one matrix",
-        ("spectrum", "jnp.linalg.eigvalsh", "torch.linalg.eigvalsh", "vendi_score"),
-    ),
+# By part: the kinds of data that it is measured on; n grows on the first.
+_KINDS = {
+    "order 2": ("mixture",),
+    "exact": ("mixture",),
+    "measure": ("mixture", "real", "narrow"),
+    "guided step": ("latents",),
 }
-_COLOURS = (style.BLUE, style.VERMILION, style.ORANGE, style.PINK)
+_TITLES = {
+    "order 2": "three norms of order 2",
+    "exact": "all eigenvalues of one matrix",
+    "guided step": "a guided step, n remembered",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """A data set: a 'mixture', a 'real' one, or the one before it 'narrow', at less bandwidth."""
+    """A data set: 'mixture', 'latents', 'real', or 'narrow', the one before with less bandwidth."""
 
     description: str
     n: int
@@ -68,12 +70,13 @@ class Scaling(lab.Study):
 
     parts: tuple[str, ...] = lab.flag(
         tuple(PARTS),
-        "What is measured: order 2, all eigenvalues, scores of order 1.",
+        "What is measured: order 2, all eigenvalues, scores of order 1, guided steps.",
         choices=PARTS,
     )
     order_two_n: int = lab.flag(20_000, "The largest n of order 2.", at_least=2)
     exact_n: int = lab.flag(4000, "The largest n of all eigenvalues.", at_least=2)
     measure_n: int = lab.flag(4000, "The largest n of scores of order 1.", at_least=2)
+    guidance_n: int = lab.flag(10_000, "The most pairs that a guide remembers.", at_least=2)
     repeats: int = lab.flag(
         timing.AT_LEAST, "Rounds after the first, which warms up.", at_least=timing.AT_LEAST
     )
@@ -82,6 +85,7 @@ class Scaling(lab.Study):
     prompt_dimension: int = lab.resolved(512)
     bandwidth: float = lab.resolved(0.7)  # Of the mixture's outputs and prompts.
     rtol: float = lab.resolved(2e-3)  # The tolerance asked of the measure.
+    batch: int = lab.resolved(16)  # Latents guided at once.
     device: str = lab.resolved("")
     platform: str = lab.resolved("")
     cores: int | None = lab.resolved()
@@ -91,8 +95,9 @@ class Scaling(lab.Study):
     @property
     def largest(self) -> dict[str, int]:
         """The largest n of each part that is measured, by its name in the cells."""
-        every = {"order2": self.order_two_n, "exact": self.exact_n, "measure": self.measure_n}
-        return {PARTS[part]: every[part] for part in self.parts}
+        every = self.order_two_n, self.exact_n, self.measure_n, self.guidance_n
+        of_parts = dict(zip(PARTS, every, strict=True))
+        return {PARTS[part]: of_parts[part] for part in self.parts}
 
     def prepare(self, load, seed):
         """Asks for the device, finds the peers, and writes the points that the processes read."""
@@ -114,16 +119,22 @@ class Scaling(lab.Study):
     def _write(self, folder, pairs, seed):
         """Writes the points that the processes read; data sets by name, all arrays that enter."""
         dimensions, n = (self.output_dimension, self.prompt_dimension), max(self.largest.values())
-        write_mixture(folder, n, dimensions, seed)
+        save(folder, "mixture", *mixture.draw(n, dimensions, seed))
         given = Bandwidths("given", self.bandwidth, self.bandwidth, "given")
         points = {"mixture": Points(mixture.describe(dimensions), n, given, "mixture")}
-        first = f"{pairs.name} (set)" if pairs.name == "mixture" else pairs.name
-        beside = _BESIDE if pairs.name == "emoji" else {}
-        real = {first: pairs} | {name: data_sets.load(which) for name, which in beside.items()}
+        if "guidance" in self.parts:
+            n = self.guidance_n + self.batch
+            latents, half = guides.random_pairs(n, seed)
+            words = f"{n:,} random latents and prompts of the emoji model's shapes"
+            points["latents"] = Points(words, n, half, "latents")
+            save(folder, "latents", *latents)
+        first = f"{pairs.name} (set)" if pairs.name in points else pairs.name
+        real = {first: pairs}
+        if pairs.name == "emoji":  # Beside the pictures, captions of photographs as outputs.
+            real["captions"] = data_sets.load("captioning")
         for name, pairs in real.items():
             order = np.random.default_rng(seed).permutation(len(pairs))  # The first n: a sample.
-            for path, rows in zip(paths(folder, name), (pairs.outputs, pairs.prompts), strict=True):
-                np.save(path, np.asarray(rows, np.float32)[order])
+            save(folder, name, pairs.outputs[order], pairs.prompts[order])
             median = scales.by_rule(pairs, "median", seed)
             points[name] = Points(pairs.description, len(pairs), median, "real")
             if name == first:
@@ -131,23 +142,25 @@ class Scaling(lab.Study):
                 points[f"{name}, narrow"] = dataclasses.replace(points[name], **narrow)
         arrays = {
             f"{name} {role}": np.load(path, mmap_mode="r")
-            for name in ("mixture", *real)
+            for name, of in points.items()
+            if of.kind != "narrow"
             for role, path in zip(("outputs", "prompts"), paths(folder, name), strict=True)
         }
         return points, arrays
 
     def cells(self):
-        """Part, data and n: every part on the mixture, the measure on the real data too."""
+        """Part, data and n: sizes that grow, but of the measure the largest, on real data too."""
+        doubled = [_SMALLEST[self.platform] * 2**k for k in range(30)]
+        below = {"measure": [], "guided step": _WINDOWS}
         found = []
         for part, largest in self.largest.items():
             for name, points in self.points.items():
-                sizes = []
-                if part == "measure":
-                    most = largest if points.kind == "mixture" else min(points.n, _REAL_N)
-                    sizes = [min(largest, most)]
-                elif points.kind == "mixture":  # None lies between half of the largest and itself.
-                    below = (_SMALLEST[self.platform] * 2**k for k in range(30))
-                    sizes = [*(size for size in below if size <= largest / 2), largest]
+                if points.kind not in _KINDS[part]:
+                    continue
+                real = points.kind in ("real", "narrow")
+                most = min(largest, points.n, _REAL_N) if real else largest
+                # None lies between half of the largest and itself.
+                sizes = [*(n for n in below.get(part, doubled) if n <= most / 2), most]
                 found += [lab.Cell((("part", part), ("data", name), ("n", n))) for n in sizes]
         return found
 
@@ -165,6 +178,7 @@ class Scaling(lab.Study):
             # A few, a twentieth, and 0.4 n, which is the papers' 10,000 of 25,000.
             "truncations": sorted({min(10, n), max(1, n // 20), max(1, round(0.4 * n))}),
             "rtol": self.rtol,
+            "batch": self.batch,
         }
         results, failed = contests.run_cell(entries, request, self, context.say)
         return contests.dataset(results, left_out | failed)
@@ -176,8 +190,7 @@ class Scaling(lab.Study):
     def tables(self, run):
         """Seconds and memory of every contest, then the accuracy, who was left out, the machine."""
         found = of_run(run)
-        yield from (contest(part, found) for part in self.largest)
-        yield contest("order 2", found, memory=True)
+        yield from (contest(part, found, of) for of in (False, True) for part in self.largest)
         grid = accuracy(found)
         notes = [
             "left out: {} ({part}, {data}, n = {n:,}): {}".format(name, why, **cell.values)
@@ -190,15 +203,15 @@ class Scaling(lab.Study):
 
     @classmethod
     def facts(cls, runs: Sequence[lab.Run]) -> Mapping[str, Any]:
-        """Tables, the machine, `ratio(part, one, other, n)` of mixtures, the worst errors."""
+        """Tables, the machine, `ratio(part, one, other, n)`, the worst errors."""
         found = of_run(runs[0])
         norms = found.value.sel(part="order 2").isel(call=0, end=0)
         ours, exact = (norms.sel(contestant=name) for name in ("library", "float64"))
         held = errors(found, "by tolerance").held
         plain, budget = (rms(found, name) for name in ("plain SLQ", "by budget"))
         return {
-            "ratio": functools.partial(of_mixture, found),
-            "contest": lambda part: contest(PARTS[part], found),
+            "ratio": functools.partial(ratio_at, found),
+            "contest": lambda part, memory=False: contest(PARTS[part], found, memory),
             "accuracy": accuracy(found),
             "machine": _machine(runs[0]),
             "norm_error": abs(ours / exact - 1).max(),
@@ -214,7 +227,7 @@ class Scaling(lab.Study):
         dtype = next(iter(run.provenance.values()))["dtype"]
         words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
         words += f"{study.repeats} calls or more."
-        drawn = draw_times(found.sel(data="mixture")), draw_shares(found, study.rtol)
+        drawn = draw_times(found), draw_shares(found, study.rtol)
         named = zip(("scaling_time", "scaling_estimates"), drawn, strict=True)
         return {name: style.caption(of, words) for name, of in named if of is not None}
 
@@ -248,18 +261,20 @@ def ratio(found: xr.Dataset, one: Any, other: str) -> xr.DataArray:
     return timing.spread(found.seconds.sel(contestant=one) / of_other, "call")
 
 
-def of_mixture(found: xr.Dataset, part: str, one: str, other: str, n: int = 0) -> xr.Dataset:
-    """One's `time` and `memory` over the other's, of the mixture at n or the largest there is.
+def growing(found: xr.Dataset, part: str) -> xr.Dataset:
+    """The results of a part on the data on which n grows."""
+    return found.sel(part=part, data=_KINDS[part][0])
+
+
+def ratio_at(found: xr.Dataset, part: str, one: str, other: str, n: int = 0) -> xr.Dataset:
+    """One's `time` and `memory` over the other's at n, or the largest there is where n grows.
 
     Names have _ for what is no letter.
     """
     names = {re.sub(r"\W", "_", name): name for name in EVERY}
-    mixture = found.sel(part=PARTS[part], data="mixture")
-    memory = mixture.mebibytes / mixture.mebibytes.sel(contestant=names[other], drop=True)
-    ratios = {
-        "time": ratio(mixture, names[one], names[other]),
-        "memory": memory.sel(contestant=names[one]),
-    }
+    of_part, one, other = growing(found, PARTS[part]), names[one], names[other]
+    memory = of_part.mebibytes / of_part.mebibytes.sel(contestant=other, drop=True)
+    ratios = {"time": ratio(of_part, one, other), "memory": memory.sel(contestant=one)}
     there = xr.Dataset(ratios).dropna("n", subset=["time"])
     return there.sel(n=n) if n else there.isel(n=-1)
 
@@ -292,8 +307,7 @@ def rms(found: xr.Dataset, name: str) -> xr.DataArray:
 
 def contest(part: str, found: xr.Dataset, memory: bool = False) -> Table:
     """Seconds a call of a part's contestants, or the MiB that it takes, a row a data set and n."""
-    names = [name for name, entry in CONTESTANTS[part].items() if entry.calls == "rounds"]
-    there = found.sel(part=part, contestant=names)
+    there = found.sel(part=part, contestant=timed(part))
     there = there.dropna("contestant", how="all", subset=["seconds"])
     words = timing.in_words(timing.spread(there.seconds, "call"))
     if memory:
@@ -330,45 +344,51 @@ def accuracy(found: xr.Dataset) -> Table:
     return grid
 
 
-def draw_times(mixture: xr.Dataset) -> Figure | None:
+def draw_times(found: xr.Dataset) -> Figure | None:
     """Seconds against n, a panel for each part with more than two sizes; None without any.
 
     A line is a contestant with two sizes or more; bars are from the least to the most.
     """
-    seconds = timing.spread(mixture.seconds, "call")
-    parts = {part: seconds.sel(part=part).dropna("n", how="all") for part in _PANELS}
-    parts = {part: of for part, of in parts.items() if of.n.size > 2}
+    every = {part: growing(found, part).seconds.dropna("n", how="all") for part in _TITLES}
+    parts = {part: timing.spread(of, "call") for part, of in every.items() if of.n.size > 2}
     if not parts:
         return None
-    figure, panels = style.panels(len(parts), size=(7 / len(parts), 2.8), sharey=True)
+    figure, panels = style.panels(len(parts), size=(7.6 / len(parts), 2.8), sharey=True)
     for panel, (part, of_part) in zip(panels, parts.items(), strict=True):
-        title, names = _PANELS[part]
-        for at, name in enumerate(names):
-            of = of_part.sel(contestant=name).dropna("n")
+        for at, name in enumerate(timed(part)):
+            of, label = of_part.sel(contestant=name).dropna("n"), _shown(part, name)
             if of.n.size < 2:
                 continue
             median, least, most = of.values
-            look: dict[str, Any] = {"c": _COLOURS[at], "marker": style.MARKERS[at], "elinewidth": 1}
-            look |= {"ls": "--" if EVERY[name].peer else "-", "label": name if at else "ours"}
+            look = style.look(at, style.SCORES.get(label, style.CYCLE[at]))
+            look |= {"elinewidth": 1, "label": label, "ls": "--" if EVERY[name].peer else "-"}
             panel.errorbar(of.n, median, [median - least, most - median], **look)
         panel.set_yscale("log")
         style.log_counts(panel, of_part.n.values[::2])
-        panel.set(xlabel="sample size n", ylabel="seconds a call", title=title)
+        panel.set(xlabel="sample size n", ylabel="seconds a call", title=_TITLES[part])
         panel.label_outer()
     style.label_lines(*panels)
-    found = (_quickest(part, mixture.sel(part=part)) for part in parts)
-    return style.headline(figure, f"Time: {'; '.join(filter(None, found))}")
+    words = (_quickest(part, growing(found, part)) for part in parts)
+    return style.headline(figure, f"Time: {'; '.join(filter(None, words))}")
 
 
-def _quickest(part: str, mixture: xr.Dataset) -> str:
+def _shown(part: str, name: str) -> str:
+    """How a figure calls a contestant of a part: 'ours', where it is the only one."""
+    ours = [other for other in timed(part) if not EVERY[other].peer]
+    return "ours" if ours == [name] else name.removesuffix(" guide")
+
+
+def _quickest(part: str, found: xr.Dataset) -> str:
     """The time of the quickest peer at the largest n, in words; '' where there is none."""
-    ours, *others = _PANELS[part][1]
-    medians = ratio(mixture, others, ours)[0].dropna("n", how="all")
+    first, *others = timed(part)
+    peers = [name for name in others if EVERY[name].peer]
+    medians = ratio(found, peers, first)[0].dropna("n", how="all")
     if not medians.n.size:
         return ""
     last = medians.isel(n=-1)
     least = last.isel(contestant=last.argmin("contestant"))
-    return f"{least.contestant.item()} {least:.2g} times ours at n = {least.n.item():,}"
+    times = f"{least.contestant.item()} {least:.2g} times {_shown(part, first)}"
+    return f"{times} at n\xa0=\xa0{least.n.item():,}"
 
 
 def draw_shares(found: xr.Dataset, rtol: float) -> Figure | None:
@@ -398,13 +418,10 @@ def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
     return folder / f"{word}-outputs.npy", folder / f"{word}-prompts.npy"
 
 
-def write_mixture(folder: pathlib.Path, n: int, dimensions: Sequence[int], seed: int) -> None:
-    """Writes n outputs `[n, d_x]` and prompts `[n, d_t]` of `mixture.fill_mixture`."""
-    outputs, prompts = (
-        np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
-        for path, d in zip(paths(folder, "mixture"), dimensions, strict=True)
-    )
-    mixture.fill_mixture(outputs, prompts, seed)
+def save(folder: pathlib.Path, name: str, *pairs: np.ndarray) -> None:
+    """Writes the outputs and prompts of a data set to its `paths`."""
+    for path, rows in zip(paths(folder, name), pairs, strict=True):
+        np.save(path, rows)
 
 
 def _device() -> tuple[float, dict[str, Any]]:
@@ -412,7 +429,7 @@ def _device() -> tuple[float, dict[str, Any]]:
     platform = "cpu" if jax.default_backend() == "cpu" else "accelerator"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     on = {"device": provenance.collect()["device"], "platform": platform, "cores": cores}
-    return memory.limit() or np.inf, on
+    return memory.limit(), on
 
 
 def _machine(run: lab.Run) -> str:

@@ -13,15 +13,16 @@ def describe(dimensions: tuple[int, int]) -> str:
     return f"mixture of {KINDS} kinds of {MODES} modes, d = {dimensions[0]} and {dimensions[1]}"
 
 
-def fill_mixture(outputs: np.ndarray, prompts: np.ndarray, seed: int) -> None:
-    """Writes pairs into two arrays, or memory maps: 10 kinds of prompts of 10 modes each.
+def draw(n: int, dimensions: tuple[int, int], seed: int) -> list[np.ndarray]:
+    """Outputs and prompts, float32 `[n, d]`: 10 kinds of prompts of 10 modes each.
 
     A prompt is its kind, its mode and noise; its output the same kind, a mode of its own and noise.
     The squared distances of two outputs are about 0.3 within a mode, 1 within a kind and 2 between
-    kinds. The arrays are float32 `[n, d]`; of a seed, the first rows are the same for every n.
+    kinds. Of a seed, the first rows are the same for every n.
     """
-    for role, points in enumerate((outputs, prompts)):
-        n, d = points.shape
+    pairs = [np.empty((n, d), np.float32) for d in dimensions]
+    for role, points in enumerate(pairs):
+        d = points.shape[1]
         centres = np.random.default_rng((seed, role))
         kinds = centres.standard_normal((KINDS, d), np.float32)
         modes = 0.6 * centres.standard_normal((KINDS * MODES, d), np.float32)
@@ -35,3 +36,4 @@ def fill_mixture(outputs: np.ndarray, prompts: np.ndarray, seed: int) -> None:
             noise = own.standard_normal((rows, d), np.float32)
             points[start : start + rows] = kinds[kind] + modes[mode] + 0.4 * noise
             points[start : start + rows] /= np.float32(math.sqrt(d))
+    return pairs

@@ -92,9 +92,8 @@ def load_emoji() -> PairedEmbeddings:
 
 
 def load_mixture() -> PairedEmbeddings:
-    """4,000 pairs of `mixture.fill_mixture`, d = 64 and 32, seed 0."""
-    outputs, prompts = (np.empty((_MIXTURE_N, d), np.float32) for d in _MIXTURE_DIMENSIONS)
-    mixture.fill_mixture(outputs, prompts, seed=0)
+    """4,000 pairs of `mixture.draw`, d = 64 and 32, seed 0."""
+    outputs, prompts = mixture.draw(_MIXTURE_N, _MIXTURE_DIMENSIONS, seed=0)
     return PairedEmbeddings("mixture", outputs, prompts, mixture.describe(_MIXTURE_DIMENSIONS))
 
 

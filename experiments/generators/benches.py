@@ -65,9 +65,7 @@ class Bench:
 def load(name: str) -> Bench:
     """The bench of a name: a model of real pictures, an encoder of them, and held-out ones.
 
-    Raises:
-      ValueError: the features of a collection's held-out pictures are of another encoder or of
-        other pictures.
+    ValueError where the features of held-out pictures are of another encoder or other pictures.
     """
     if name == MIXTURE:
         return mixture_bench(mixture_diffusion.MIXTURES["shared"]())

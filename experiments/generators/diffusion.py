@@ -90,27 +90,18 @@ def sample(
     remember: Callable[[Any, jax.Array, jax.Array], Any] = cv.guidance.remember,
     at: str = "clean",
 ) -> tuple[jax.Array, Any]:
-    """Draws one batch of latents, from noise at `TIME_MAX` to the clean prediction at the end.
+    """Draws latents `[b, *shape]` of prompts `[b, p]`, in their dtype, and the guide's last state.
 
-    All randomness is the noise that it starts from, so that the same key with and without a guide
-    gives paired samples. The additive term of CV eq. 14 enters at each step: z' gains
+    From noise at `TIME_MAX` to the clean prediction at the end, in `steps` calls of the model by
+    DDIM (first order) or DPM-Solver++(2M) (second order). All randomness is the noise that it
+    starts from, so that the same key with and without a guide gives paired samples.
+
+    The guide is a transformation of `condvendi_jax.guidance`, whose schedules and conditions count
+    the steps of this batch. Its state is new, or that of batches before, and `remember` gives it
+    after finished latents. The additive term of CV eq. 14 enters at each step: z' gains
     alpha' * update, with the update evaluated at the predicted clean latents (`at="clean"`: the
     prediction is moved and the noise that it implies is kept), or z' gains the update evaluated
-    at z (`at="noisy"`, as printed).
-
-    Args:
-      denoise: the model, which is called `steps` times by the solver: 'ddim' (first order) or
-        'dpm2' (DPM-Solver++(2M), second order).
-      key: of the first noise.
-      prompts: `[b, p]`; the latents have their dtype.
-      shape: of one sample's latents, without the batch.
-      guide: a transformation of `condvendi_jax.guidance`, whose updates are added. Its schedules
-        and conditions count the steps of this batch.
-      state: the guide's, from batches before; a new one if not given.
-      remember: gives the guide's state after finished latents and their prompts.
-
-    Returns:
-      The latents `[b, *shape]`, and the guide's state, which remembers them; None without a guide.
+    at z (`at="noisy"`, as printed). Without a guide the state is None.
 
     Raises:
       ValueError: an unknown solver or place, no steps, or prompts that are not `[b, p]`.

@@ -158,8 +158,7 @@ def in_parts(function: Callable[[np.ndarray], jax.Array], pictures: np.ndarray) 
 def restore(make: Callable[..., M], sizes: Any, tree: Mapping[Any, Any]) -> M:
     """The nnx model of these sizes with the values of nested dictionaries, in its own dtypes.
 
-    Raises:
-      ValueError: names or shapes are not those of the model.
+    ValueError where their names or shapes are not those of the model.
     """
     model = nnx.eval_shape(lambda: make(sizes, rngs=nnx.Rngs(0)))
     wanted = nnx.to_pure_dict(nnx.state(model))

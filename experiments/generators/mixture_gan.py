@@ -171,25 +171,23 @@ class Kind:
 # Losses of the critic and of the generator by Arjovsky et al. (2017).
 _DIFFERENCE = lambda real, fake: jnp.mean(fake) - jnp.mean(real), lambda fake: -jnp.mean(fake)
 
+# An update of each network in turn, by Adam as Radford et al. (2016) set it.
+_in_turn = functools.partial(
+    Kind, optimizer=functools.partial(optax.adam, b1=0.5), steps=15_000, critic_steps=1
+)
+
 KINDS = {
-    # Goodfellow et al. (2014), the generator's loss that does not saturate; Adam as Radford et al.
-    # (2016) set it.
-    "vanilla": Kind(
+    # Goodfellow et al. (2014), the generator's loss that does not saturate.
+    "vanilla": _in_turn(
         "GAN",
         lambda real, fake: jnp.mean(jax.nn.softplus(-real)) + jnp.mean(jax.nn.softplus(fake)),
         lambda fake: jnp.mean(jax.nn.softplus(-fake)),
-        functools.partial(optax.adam, b1=0.5),
-        steps=15_000,
-        critic_steps=1,
     ),
     # Mao et al. (2017), targets 1, 0 and 1.
-    "lsgan": Kind(
+    "lsgan": _in_turn(
         "LSGAN",
         lambda real, fake: (jnp.mean(jnp.square(real - 1)) + jnp.mean(jnp.square(fake))) / 2,
         lambda fake: jnp.mean(jnp.square(fake - 1)) / 2,
-        functools.partial(optax.adam, b1=0.5),
-        steps=15_000,
-        critic_steps=1,
     ),
     # Arjovsky, Chintala and Bottou (2017), algorithm 1.
     "wgan_wc": Kind(

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.generators import fitting, networks, pictures
+from experiments.generators import fitting, pictures
+from experiments.generators.latent_diffusion import Residual, looped, to_depth
 from experiments.lab import records
 
 VERSION = 1
@@ -52,7 +53,7 @@ class PictureEncoder(nnx.Module):
         self.narrow = nnx.List(
             nnx.Linear(*of, rngs=rngs) for of in zip(depths, widths, strict=True)
         )
-        self.blocks = nnx.List(networks.Residual(width, rngs=rngs) for width in widths)
+        self.blocks = nnx.List(Residual(width, rngs=rngs) for width in widths)
         self.norm = nnx.LayerNorm(training.features, rngs=rngs)
         self.words = nnx.Linear(training.prompt, training.features, use_bias=False, rngs=rngs)
         self.scale = nnx.Param(jnp.log(_SCALES[0]))
@@ -62,7 +63,7 @@ class PictureEncoder(nnx.Module):
         """The directions of pictures; differentiable."""
         x = 2 * pixels - 1
         for narrow, block in zip(self.narrow, self.blocks, strict=True):
-            x = block(narrow(networks.to_depth(x, 2)))
+            x = block(narrow(to_depth(x, 2)))
         return unit(jnp.mean(self.norm(x), axis=(1, 2)))
 
     @jax.jit
@@ -143,19 +144,13 @@ def train(training: Training, places: fitting.Places) -> dict[str, Any]:
 def load(name: str, places: fitting.Places | None = None) -> PictureEncoder:
     """The encoder of a collection: the shipped one, that of the cache, or one trained now.
 
-    Raises:
-      ValueError: an unknown collection, or something is to be trained and there are no pictures.
+    ValueError where the collection is unknown, or where there are no pictures to train on.
     """
     if name not in TRAININGS:
         raise ValueError(f"encoder: expected one of {', '.join(TRAININGS)}, received {name!r}.")
     training, places = TRAININGS[name], places or fitting.Places()
     stored = places.trained(identity(training), lambda: train(training, places))
-    return networks.looped(fitting.restore(PictureEncoder, training, stored["encoder"]))
-
-
-def features_of(encoder: PictureEncoder, pixels: np.ndarray) -> np.ndarray:
-    """Features `[n, d]` of pictures in [0, 1], some at a time."""
-    return fitting.in_parts(lambda part: encoder(jnp.asarray(part)), pixels)
+    return looped(fitting.restore(PictureEncoder, training, stored["encoder"]))
 
 
 def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
@@ -171,7 +166,7 @@ def main(name: str, places: fitting.Places) -> None:
     print(f"{name}: {count:,} parameters")
     if places.pictures is not None:
         pixels, kinds = pictures.COLLECTIONS[name].load(places.pictures).part(held_out=True)
-        features = jnp.asarray(features_of(encoder, pixels))
+        features = jnp.asarray(fitting.in_parts(encoder, pixels))
         logits = np.asarray(encoder.logits(features, prompts_of(name)))
         for best in (1, 5):
             share = np.mean(found_among(logits, kinds, best))

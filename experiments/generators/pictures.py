@@ -59,12 +59,7 @@ class Collection:
     source: str  # Where a user gets them, for errors.
 
     def load(self, folder: pathlib.Path | None) -> Pictures:
-        """The pictures, which must be those of the digest.
-
-        Raises:
-          ValueError: there is no folder, it lacks a file, a file is damaged, or the pictures are
-            others.
-        """
+        """The pictures; ValueError where they are not whole, or not those of the digest."""
         if folder is None:
             raise ValueError(f"{self.name}: no folder of pictures is given; {self.source}.")
         if not folder.is_dir():
@@ -96,11 +91,7 @@ def digest_of(pictures: Pictures) -> str:
 
 
 def read_idx(path: pathlib.Path, axes: int) -> np.ndarray:
-    """An array of bytes in the gzipped IDX format, uint8 with so many axes.
-
-    Raises:
-      ValueError: there is no such file, or it is not such an array.
-    """
+    """An array of bytes in the gzipped IDX format, uint8 with so many axes; else ValueError."""
     try:
         content = gzip.decompress(path.read_bytes())
     except FileNotFoundError as error:

@@ -314,14 +314,11 @@ def gained(values: xr.DataArray) -> xr.DataArray:
 
 def at_costs(minus: xr.DataArray) -> xr.Dataset:
     """What each method has gained (as of `gained`) where it costs so much, with errors: COSTS."""
-    core = ["strength", "seed"]
-    found: list[xr.Dataset] = []
-    for name, cost in COSTS.values():
-        axes = {"input_core_dims": [core, core], "output_core_dims": [[], []]}
-        costs = minus.sel(measure=name, drop=True) / cost
-        value, error = xr.apply_ufunc(at_cost, costs, minus, vectorize=True, **axes)
-        found.append(xr.Dataset({"value": value, "error": error}))
-    return xr.concat(found, xr.IndexVariable("cost", list(COSTS)))
+    shares = [minus.sel(measure=name, drop=True) / cost for name, cost in COSTS.values()]
+    costs, core = xr.concat(shares, xr.IndexVariable("cost", list(COSTS))), ["strength", "seed"]
+    axes = {"input_core_dims": [core, core], "output_core_dims": [[], []]}
+    value, error = xr.apply_ufunc(at_cost, costs, minus, vectorize=True, **axes)
+    return xr.Dataset({"value": value, "error": error})
 
 
 def at_cost(costs: np.ndarray, gains: np.ndarray) -> tuple[float, float]:

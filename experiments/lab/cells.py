@@ -42,17 +42,11 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What a cell is computed in.
+    """What a cell is computed in."""
 
-    Attributes:
-      key: the cell's own random key, folded from the seed and the cell's name.
-      shared_key: the key of the seed, for what all cells have in common.
-      say: `say(words)` shows what is being done.
-    """
-
-    key: jax.Array
-    shared_key: jax.Array
-    say: Callable[[str], None]
+    key: jax.Array  # The cell's own, folded from the seed and the cell's name.
+    shared_key: jax.Array  # That of the seed, for what all cells have in common.
+    say: Callable[[str], None]  # Shows in words what is being done.
 
     @property
     def shared_seed(self) -> int:
@@ -70,34 +64,23 @@ def gather(parts: Sequence[tuple[Mapping[str, Any], xr.Dataset]]) -> xr.Dataset:
     axis = next(iter(parts[0][0]))
     groups: dict[Any, list[tuple[dict[str, Any], xr.Dataset]]] = {}
     for place, found in parts:
-        rest = {name: value for name, value in place.items() if name != axis}
-        groups.setdefault(place[axis], []).append((rest, found))
-    whole = [gather(group) for group in groups.values()]
-    along = xr.concat(
-        whole, dim=axis, data_vars="all", coords="minimal", join="outer", compat="equals"
-    )
+        rest = dict(place)
+        groups.setdefault(rest.pop(axis), []).append((rest, found))
+    options: Any = {"data_vars": "all", "coords": "minimal", "join": "outer", "compat": "equals"}
+    along = xr.concat(map(gather, groups.values()), axis, **options)
     return along.assign_coords({axis: list(groups)})
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The saved results of one run, read back.
+    """The saved results of one run, read back."""
 
-    Attributes:
-      study: whose results they are, with its fields resolved.
-      folder: where they are.
-      identity: what they depend on.
-      results: by cell, in the order of the study; those that are finished.
-      provenance: of each of them: versions, device, dtype, date and seconds.
-      missing: the cells that are not finished.
-    """
-
-    study: Any
+    study: Any  # Whose results they are, with its fields resolved.
     folder: pathlib.Path
-    identity: records.Identity
-    results: Mapping[Cell, xr.Dataset]
-    provenance: Mapping[Cell, Mapping[str, Any]]
-    missing: Sequence[Cell]
+    identity: records.Identity  # What they depend on.
+    results: Mapping[Cell, xr.Dataset]  # Of the finished cells, in the order of the study.
+    provenance: Mapping[Cell, Mapping[str, Any]]  # Versions, device, dtype, date and seconds.
+    missing: Sequence[Cell]  # Those that are not finished.
 
     @property
     def seed(self) -> int:

@@ -26,13 +26,8 @@ from experiments.lab.study import Study
 def check(study: type[Study], folder: pathlib.Path, count: int | None = None) -> tuple[Table, bool]:
     """Computes the committed runs of a study again and compares them.
 
-    Args:
-      study: that is checked.
-      folder: of the cells that are computed; those that it has are not computed again.
-      count: how many cells of each run are compared, all if None.
-
-    Returns:
-      A table with a line a run, and whether all of them agree.
+    The cells, the first `count` of each run or all, are computed into the folder; those that it has
+    are not computed again. Returns a table with a line a run, and whether all of them agree.
 
     Raises:
       ValueError: the study has no committed results, or does not say where its samples grow.
@@ -82,10 +77,8 @@ def differences(
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:
-    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
-        return np.inf
     fine = np.isfinite(one)
-    if not fine.any():
-        return 0.0
-    largest = np.abs(one[fine]).max()
-    return float(np.abs(one[fine] - other[fine]).max() / (largest or 1.0))
+    if not np.array_equal(fine, np.isfinite(other)):
+        return np.inf
+    largest = np.abs(one[fine]).max(initial=0)
+    return float(np.abs(one[fine] - other[fine]).max(initial=0) / (largest or 1.0))

@@ -1,5 +1,6 @@
 """Figures out of results with named axes: panels, lines, points, and what stands below."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.lab import scales, style
+from experiments.lab import style
 from experiments.lab.cells import Run
 from experiments.lab.tables import word
 
@@ -43,27 +44,23 @@ def facets(
     Up to six lines are named at their ends, in the last panel of each row; else a legend is above.
 
     Args:
-      found: a result that has no other axes than those named.
-      x: the axis from left to right.
+      found: a result that has no other axes than x and these three.
       hue: the axis whose labels have a colour each; scores have theirs in every figure.
-      row: the axis of the panels from above to below.
-      column: the axis of the panels from left to right.
+      row, column: the axes of the panels.
       across: how many panels stand side by side before the next row begins; by default all.
       kind: lines with markers, dashed where a line has their colour already, or points.
       value: the variable that is drawn.
       error: the variable of the bars of error: one standard error; with the further axis `end`,
         the lower and upper ends of an interval.
       letters: the variable of the letters that stand above points.
-      log_x, log_y: whether x or the values are logarithmic.
       colours: by label of the hue.
       names: what labels are called in the figure.
-      title: `title(row label, column label)`: what is seen in a panel; None where there is no such
-        axis. By default the labels themselves.
+      title: `title(row label, column label)`, None where there is no such axis; by default the
+        labels themselves.
       x_label: below the lowest panels, the name of the axis by default; or below every row, by its
         label.
       y_label: beside the first panels; or by the label of the row.
-      size: of a panel, in inches.
-      sharey: which panels have the same values at their sides, as `Figure.subplots`.
+      size, sharey: of `style.panels`.
       each: `each(panel, its part of the result)` adds what else a panel shows.
     """
     names = dict(names or {})
@@ -75,47 +72,43 @@ def facets(
         len(rows) * len(columns), columns=across, size=size, sharex=True, sharey=sharey
     )
     of_words = found[x].dtype.kind in "USO"
-    for index, panel in enumerate(panels):
-        of_row, of_column = rows[index // len(columns)], columns[index % len(columns)]
+    for index, (of_row, of_column) in enumerate(itertools.product(rows, columns)):
+        panel = panels[index]
         place = {k: v for k, v in ((row, of_row), (column, of_column)) if k is not None}
         part = found.sel(place)
         used: list[str] = []
         for number, label in enumerate(hues):
             marks = part if hue is None else part.sel({hue: label})
             scores = (of_row, of_column) if hue is None else (label,)
-            found_colours = [style.SCORES.get(str(score).partition(",")[0]) for score in scores]
-            colour = (colours or {}).get(label) or next(filter(None, found_colours), None)
-            colour = colour or style.CYCLE[number % len(style.CYCLE)]
-            places, values, errors = marks[x].values, marks[value].values, None
+            known = [style.score_colour(str(score), "") for score in scores]
+            of_cycle = style.CYCLE[number % len(style.CYCLE)]
+            colour = next(filter(None, [(colours or {}).get(label), *known]), of_cycle)
+            places, values = marks[x].values, marks[value].values
             if of_words:  # Side by side.
                 places = np.arange(len(places)) + (number - (len(hues) - 1) / 2) * 0.5 / len(hues)
-            if error is not None:
-                errors = marks[error].values
-                if "end" in marks[error].dims:
-                    low, high = marks[error].transpose("end", ...).values
-                    errors = np.maximum(np.stack([values - low, high - values]), 0)
-            fine, name = np.isfinite(values), None
-            if label is not None and fine.any():
-                name = names.get(label, word(label))
+            errors = np.zeros(len(values)) if error is None else marks[error].values
+            if error is not None and "end" in marks[error].dims:
+                low, high = marks[error].transpose("end", ...).values
+                errors = np.maximum(np.stack([values - low, high - values]), 0)
+            fine = np.isfinite(values)
+            named = label is not None and fine.any()
             dashes = style.DASHES[used.count(colour) % len(style.DASHES)]
             used.append(colour)
             panel.errorbar(
                 places[fine],
                 values[fine],
-                None if errors is None else np.nan_to_num(errors[..., fine]),
+                None if error is None else np.nan_to_num(errors[..., fine]),
                 **style.look(number, colour),
-                label=name,
+                label=names.get(label, word(label)) if named else None,
                 linestyle=dashes if kind == "lines" else "",
                 elinewidth=0.8,
             )
             if letters is not None:
-                tops = values + (0 if errors is None else np.atleast_2d(errors)[-1])
-                of_marks = zip(places, tops, marks[letters].values.tolist(), strict=True)
-                for place_x, height, words in of_marks:
-                    if np.isfinite(height) and words:
-                        style.above(panel, str(words), (place_x, height))
-        if letters is not None:
-            panel.margins(y=0.12)
+                panel.margins(y=0.12)
+                tops = values + np.atleast_2d(errors)[-1]
+                for at, top, words in zip(places, tops, marks[letters].values, strict=True):
+                    if np.isfinite(top) and words:
+                        style.above(panel, str(words), (at, top))
         if log_y:
             style.log_axis(panel)
         if log_x:
@@ -132,8 +125,8 @@ def facets(
         if title is not None:
             panel.set_title(title(of_row, of_column))
         elif place:
-            times = {place.get("scale"): "bandwidths x {:g}".format} if "scale" in place else {}
-            panel.set_title(", ".join(names.get(v, times.get(v, word)(v)) for v in place.values()))
+            scales = {of: f"bandwidths x {of:g}" for axis, of in place.items() if axis == "scale"}
+            panel.set_title(", ".join((scales | names).get(of, word(of)) for of in place.values()))
         if index % across == 0:
             panel.set_ylabel(y_label(of_row) if callable(y_label) else y_label)
         if callable(x_label) or index >= len(panels) - across:
@@ -160,13 +153,9 @@ def dots(
 ) -> Figure:
     """Points in rows, whose names may be long: a panel for each label of `column`, three abreast.
 
-    Args:
-      found: `value` over these axes, and any others, whose labels have a point each in a row; the
-        half width of its bar, `error`, or over `end` too the `ends` of it, where there are any.
-      row, hue, column: the axes of the rows, from above to below, of the colours, of the panels.
-      headline: the finding.
-      x_label: the quantity.
-      each: `each(panel, its part of the result)` adds what else a panel shows.
+    The result has `value` over these axes, and any others, whose labels have a point each in a row;
+    the half width of its bar, `error`, or over `end` too the `ends` of it, where there are any.
+    `each(panel, its part of the result)` adds what else a panel shows.
     """
     names, hues, columns = (found[axis].values.tolist() for axis in (row, hue, column))
     size = 7 / min(3, len(columns)), 1.1 + len(names) * max(0.14, 0.07 * len(hues))
@@ -214,16 +203,19 @@ def caption(
     """
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
-    fields = [value for run in runs for value in vars(run.study).values()]
+    kernels: dict[str, list[str]] = {}  # What several runs have in common is said once.
+    for of in (value for run in runs for value in vars(run.study).values()):
+        if hasattr(of, "words"):
+            kernels.setdefault(of.words(scale), []).append(of.widths)
     # The page of all studies has the encoders: here they leave too little room.
     described = [part for run in runs for part in run.study.description.rstrip(".").split("; ")]
     described = [part for part in dict.fromkeys(described) if "MiniLM" not in part]
-    kernels = scales.words([v for v in fields if hasattr(v, "words")], scale)
+    said = [k.format(" and ".join(dict.fromkeys(widths))) for k, widths in kernels.items()]
     parts = ["; ".join(filter(None, described))]
     if n:
         parts[0] = f"{parts[0]}: {n}" if parts[0] else n
     if first.study.random:
-        kernels.append(f"seed {first.seed}")
-    parts += ["; ".join(kernels), f"Bars: {bars}" if bars else ""]
+        said.append(f"seed {first.seed}")
+    parts += ["; ".join(said), f"Bars: {bars}" if bars else ""]
     words = ". ".join(part[0].upper() + part[1:] for part in parts if part)
     return style.caption(figure, f"{words}.")

@@ -8,22 +8,17 @@ import xarray as xr
 from scipy import stats
 
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement, models
+from experiments.lab import agreement
 
 
 def settings(pairs: PairedEmbeddings) -> np.ndarray:
-    """The setting of the knob of each output, of the labels of the models, `[n]`.
-
-    Raises:
-      ValueError: one is not a finite number, or all are equal.
-    """
+    """The setting of the knob of each output, by the label of its model: finite numbers, `[n]`."""
     try:
         values = pairs.labels["models"].astype(str).astype(float)  # 0.1 in float32 is 0.1.
     except ValueError as error:
         raise ValueError(f"--models: expected settings of a knob, numbers: {error}.") from error
-    if not np.isfinite(values).all():
-        bad = values[~np.isfinite(values)][0]
-        raise ValueError(f"--models: expected settings of a knob, numbers, received {bad}.")
+    if (bad := values[~np.isfinite(values)]).size:
+        raise ValueError(f"--models: expected settings of a knob, numbers, received {bad[0]}.")
     if (values == values[0]).all():
         raise ValueError(f"--models: expected at least two settings, received {values[0]:g}.")
     return values
@@ -40,19 +35,18 @@ def take(
     Raises:
       ValueError: a type has fewer at some setting.
     """
-    values, setting = np.unique(settings(pairs), return_inverse=True)
-    types, kind = np.unique(pairs.labels["types"].astype(str), return_inverse=True)
-    cell = setting * len(types) + kind
-    counts = np.bincount(cell, minlength=len(values) * len(types))
-    fewest, least = int(counts.min()), divmod(int(counts.argmin()), len(types))
+    own = pd.DataFrame({"setting": settings(pairs), "type": pairs.labels["types"].astype(str)})
+    counts = pd.crosstab(own.setting, own.type)
+    fewest, least = int(counts.values.min()), divmod(int(counts.values.argmin()), counts.shape[1])
     samples = max(2, min(fewest, most)) if samples is None else samples
     if samples > fewest:
         raise ValueError(
-            f"--samples: received {samples}, but there are {fewest} of the type {types[least[1]]} "
-            f"at {values[least[0]]:g}."
+            f"--samples: received {samples}, but there are {fewest} of the type "
+            f"{counts.columns[least[1]]} at {counts.index[least[0]]:g}."
         )
-    rows = models.rows_by_cell(np.zeros_like(cell), cell)[0, :, :samples]
-    return pairs.rows(rows.ravel()), samples, types.tolist()
+    own = own.sort_values(["setting", "type"], kind="stable")
+    rows = own.groupby(["setting", "type"]).head(samples).index.to_numpy()
+    return pairs.rows(rows), samples, list(counts)
 
 
 def balanced(setting: np.ndarray, kind: np.ndarray, chosen: np.ndarray) -> np.ndarray:

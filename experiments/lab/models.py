@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 import condvendi_jax as cv
@@ -30,15 +31,8 @@ def compare(
 ) -> xr.Dataset:
     """The scores of models under the same kernels, with the paired differences of every two.
 
-    Args:
-      outputs: of each model `[n, d_x]`.
-      prompts: of each model, row by row, `[n, d_t]`, or of all of them; equal prompts are deleted
-        together.
-      scale: the bandwidths of all models.
-      groups: of the jackknife: how many, or the group of each row.
-      seed: draws them.
-      say: called with a few words before each step.
-      **options: further ones of `cv.compare`.
+    The outputs of each model are `[n, d_x]`, the prompts, of each or of all of them, `[n, d_t]`;
+    `say` is the `progress` of `cv.compare`, whose further arguments and errors are its own.
 
     Returns:
       With the axes `score` (names such as 'Conditional-Vendi'), `model` and `other`:
@@ -47,32 +41,15 @@ def compare(
       1 for a model and itself, NaN where the score is saturated) over all three; `letters` over
       score and model (models that share one cannot be told apart; '' where saturated); `n` over
       model; `groups` and `units` of the jackknife.
-
-    Raises:
-      ValueError: as `cv.compare`.
     """
-    kernels: dict[str, Any] = scale.kernels
-    options = {"level": LEVEL, "profile": False, **kernels, **options}
+    options = {"level": LEVEL, "profile": False, **scale.kernels, **options}
     compared = cv.compare(outputs, prompts, groups=groups, seed=seed, progress=say, **options)
     by, models = compared.first.orders[0].errors_by, list(outputs)
     assert by is not None  # There are always errors.
     # Where prompts were asked once, there is one more ranking, by near prompts.
     rankings = [ranking for ranking in compared.rankings if ranking.score in _PLACES]
     rankings.sort(key=lambda r: (r.order, _PLACES.index(r.score)))
-    names = [ranking.name for ranking in rankings]
-    of_one = {"score": names, "model": models}
-    found = xr.Dataset(
-        {
-            "value": (tuple(of_one), [[r.values[m] for m in models] for r in rankings]),
-            "error": (tuple(of_one), [[r.standard_errors[m] for m in models] for r in rankings]),
-            "letters": (tuple(of_one), [[r.letters[m] for m in models] for r in rankings]),
-            "n": (("model",), [compared.n[m] for m in models]),
-            "groups": by.groups,
-            "units": by.units,
-        },
-        {**of_one, "other": models},
-    )
-    axes, shape = (*of_one, "other"), (len(names), len(models), len(models))
+    shape = len(rankings), len(models), len(models)
     differences, errors, p_values = np.zeros(shape), np.zeros(shape), np.ones(shape)
     for row, ranking in enumerate(rankings):
         for d in ranking.differences:
@@ -80,8 +57,20 @@ def compare(
             differences[row, i, j], differences[row, j, i] = d.value, -d.value
             errors[row, [i, j], [j, i]] = d.standard_error
             p_values[row, [i, j], [j, i]] = d.adjusted
-    return found.assign(
-        difference=(axes, differences), difference_error=(axes, errors), p_value=(axes, p_values)
+    one, two = ("score", "model"), ("score", "model", "other")
+    return xr.Dataset(
+        {
+            "value": (one, [[r.values[m] for m in models] for r in rankings]),
+            "error": (one, [[r.standard_errors[m] for m in models] for r in rankings]),
+            "letters": (one, [[r.letters[m] for m in models] for r in rankings]),
+            "n": ("model", [compared.n[m] for m in models]),
+            "groups": by.groups,
+            "units": by.units,
+            "difference": (two, differences),
+            "difference_error": (two, errors),
+            "p_value": (two, p_values),
+        },
+        {"score": [ranking.name for ranking in rankings], "model": models, "other": models},
     )
 
 
@@ -119,18 +108,15 @@ def shared_rows(
 
 def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:
     """The row numbers of each model, in the order in which the models first occur."""
-    names, first = np.unique(models.astype(str), return_index=True)
-    ordered = names[np.argsort(first)].tolist()
-    return {name: np.flatnonzero(models.astype(str) == name) for name in ordered}
+    names = models.astype(str)
+    return {name: np.flatnonzero(names == name) for name in pd.unique(names).tolist()}
 
 
 def rows_by_cell(group: np.ndarray, slot: np.ndarray, rank: np.ndarray | None = None) -> np.ndarray:
     """The rows of the groups that have rows in every slot, `[groups, slots, k]`.
 
-    Args:
-      group: of each row, numbered from 0, `[n]`.
-      slot: of each row, numbered from 0, `[n]`.
-      rank: the first k by this are taken, as many as all those groups have; by row if None.
+    The group and the slot of each row are numbered from 0, `[n]`. As many rows as all those groups
+    have are taken: the first by rank, or by row if None.
     """
     counts = np.zeros((group.max() + 1, slot.max() + 1), int)
     np.add.at(counts, (group, slot), 1)
@@ -142,30 +128,20 @@ def rows_by_cell(group: np.ndarray, slot: np.ndarray, rank: np.ndarray | None = 
 
 
 def count_rows(pairs: PairedEmbeddings, least: int = 2) -> tuple[list[str], np.ndarray]:
-    """The models, and how many outputs each has of every prompt, `[models, prompts]`.
-
-    Raises:
-      ValueError: there are fewer than `least` models.
-    """
-    names, model = np.unique(pairs.labels["models"].astype(str), return_inverse=True)
+    """The models, at least so many, and their numbers of outputs by prompt, `[models, prompts]`."""
+    counts = pd.crosstab(pairs.labels["models"].astype(str), pairs.prompt_numbers)
+    names = counts.index.tolist()
     if len(names) < least:
         raise ValueError(f"--models: expected at least two models, received {', '.join(names)}.")
-    counts = np.zeros((len(names), pairs.prompt_numbers.max() + 1), int)
-    np.add.at(counts, (model, pairs.prompt_numbers), 1)
-    return names.tolist(), counts
+    return names, counts.to_numpy()
 
 
-def check_shared(pairs: PairedEmbeddings, least: int = 2) -> np.ndarray:
-    """How many outputs of every prompt each of the models has, `[prompts]`.
-
-    Raises:
-      ValueError: two models differ in them, or there are fewer than `least` models.
-    """
-    names, counts = count_rows(pairs, least)
-    for name, of_model in zip(names, counts, strict=True):
-        if not np.array_equal(of_model, counts[0]):
-            raise ValueError(
-                "--models: expected the same prompts for each model, and as many outputs of each "
-                f"prompt; those of {name} are not those of {names[0]}."
-            )
+def check_shared(pairs: PairedEmbeddings) -> np.ndarray:
+    """How many outputs of every prompt each model has, `[prompts]`; ValueError where two differ."""
+    names, counts = count_rows(pairs)
+    if (other := (counts != counts[0]).any(axis=1)).any():
+        raise ValueError(
+            "--models: expected the same prompts for each model, and as many outputs of each "
+            f"prompt; those of {names[other.argmax()]} are not those of {names[0]}."
+        )
     return counts[0]

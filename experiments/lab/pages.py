@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +49,7 @@ _NUMBER = re.compile(
 _FREE = {"0", "1", "2", "95%", "0.05"}
 
 
-def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
+def written() -> dict[pathlib.Path, str]:
     """Every page with its generated parts, tables and numbers anew, by path."""
     found, cards = {}, ["|figure|study|", "|---|---|"]
     for study in map(registry.load, registry.NAMES):
@@ -57,16 +57,18 @@ def written(folder: pathlib.Path = STUDIES) -> dict[pathlib.Path, str]:
         commands = [" ".join([start, *given]) for given in study.runs or ((),)]
         repeated = papers.repeats(study.name)
         source = "" if repeated == "-" else f" Repeats {repeated}."
-        path = folder / f"{study.name}.md"
+        path = STUDIES / f"{study.name}.md"
         said = f"{study.question()}{source}{_took(study.name)}"
         lines = [said, "", f"**Control.** {study.control}", "", "```bash", *commands, "```"]
         text = _generated(path, generated=lines)
         found[path] = filled(text, study.name)
-        picture = ""
-        if figure := _FIGURE.search(text):
-            picture = f'[<img src="{figure[1]}" width="300" alt="">]({path.name})'
+        # The figure that has the study's name, or else the first of its page.
+        shown = sorted(
+            _FIGURE.findall(text), key=lambda file: not file.endswith(f"/{study.name}.png")
+        )
+        picture = f'[<img src="{shown[0]}" width="300" alt="">]({path.name})' if shown else ""
         cards.append(f"|{picture}|**[{study.name}]({path.name})**: {study.question()}|")
-    path = folder / "index.md"
+    path = STUDIES / "index.md"
     found[path] = filled(_generated(path, papers=papers.lines(), generated=cards))
     return found | {path: filled(path.read_text(encoding="utf-8")) for path in OTHERS}
 
@@ -98,21 +100,17 @@ def _generated(path: pathlib.Path, **parts: Sequence[str]) -> str:
 def filled(text: str, study: str | None = None) -> str:
     """The text of a page with its marked tokens and tables anew.
 
-    Args:
-      text: of the page.
-      study: the name of the study whose facts have no prefix on it.
-
-    Raises:
-      ValueError: an expression cannot be computed, with the expression.
+    The facts of the study that is named have no prefix on it. ValueError where an expression cannot
+    be computed, with the expression.
     """
-    if not (_MARK.search(text) or _TABLE.search(text)):
-        return text
-    names = {"np": np, "xr": xr, **(vars(facts_of(study)) if study else {})}
-    known = _Studies(names, study)
+    facts = facts_of(study) if study else None
 
     def value(expression: str, convert: Callable[[Any], Any]) -> Any:
+        named = {*re.findall(r"(?<![.\w])\w+", expression)}
+        names = {"np": np, "xr": xr} | {of: facts_of(of) for of in named & {*registry.NAMES}}
+        names |= {of: getattr(facts, of) for of in named & {*dir(facts)}}
         try:  # The project's own pages say what is evaluated.
-            return convert(eval(expression, names, known))
+            return convert(eval(expression, names))
         except Exception as error:
             where = f"{study or 'a document'}: {expression}"
             raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
@@ -127,21 +125,6 @@ def filled(text: str, study: str | None = None) -> str:
         return "\n".join([f"<!--table {mark['of']}-->", *lines, "<!--end of table-->", ""])
 
     return _MARK.sub(token, _TABLE.sub(table, text))
-
-
-class _Studies(dict):
-    """Names, and among them the facts of every study, read when they are asked for."""
-
-    def __init__(self, names: Mapping[str, Any], study: str | None):
-        super().__init__(names)
-        self._study = study
-
-    def __missing__(self, name: str) -> Any:
-        if name == "found" and self._study:
-            return facts_of(self._study).found
-        if name not in registry.NAMES:
-            raise KeyError(name)
-        return facts_of(name)
 
 
 class Facts(SimpleNamespace):
@@ -173,8 +156,7 @@ def markdown(shown: Table | Sequence[Sequence[str]]) -> list[str]:
 
 def unbound(text: str) -> tuple[list[str], list[str]]:
     """Numbers of a page without a mark that it does not list as given, and given ones it lacks."""
-    lists: list[Mapping[str, Any]] = [mark.groupdict() for mark in _GIVEN.finditer(text)]
-    given = {word for found in lists for word in found["words"].split(";")}
+    given = {word for mark in _GIVEN.finditer(text) for word in mark["words"].split(";")}
     for part in (_GENERATED, _TABLE, _MARK, _SKIPPED):
         text = part.sub(" ", text)
     there = set(_NUMBER.findall(text.replace("±", " ")))

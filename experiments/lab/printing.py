@@ -8,5 +8,4 @@ _UNLIMITED = 10_000  # Characters; wider than any table.
 
 def print_table(shown: Table) -> None:
     """Prints a table as wide as its cells need, whatever the width of the terminal."""
-    needed = console.Console(width=_UNLIMITED).measure(shown).maximum
-    console.Console(width=max(needed, 1)).print(shown)
+    console.Console(width=_UNLIMITED).print(shown)

@@ -11,7 +11,6 @@ import json
 import math
 import pathlib
 import sys
-import types
 import typing
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -33,10 +32,10 @@ def hash_array(array: np.ndarray) -> str:
     content = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
     if array.dtype.hasobject:
         raise TypeError(f"an array of {array.dtype} has no contents that a file could hold.")
-    rows = max(1, (1 << 24) // max(1, array[:1].nbytes)) if array.ndim else 1
-    for start in range(0, len(array) if array.ndim else 1, rows):  # A memory map stays on disk.
-        block = array[start : start + rows] if array.ndim else array
-        content.update(block.tobytes())
+    blocks = np.atleast_1d(array)
+    rows = max(1, (1 << 24) // max(1, blocks[:1].nbytes))
+    for start in range(0, len(blocks), rows):  # A memory map stays on disk.
+        content.update(blocks[start : start + rows].tobytes())
     return f"{array.dtype} {list(array.shape)} sha256 {content.hexdigest()}"
 
 
@@ -63,18 +62,15 @@ def identify(
 def differences(found: Identity, wanted: Identity) -> list[str]:
     """What differs between two identities, each in a few words with both sides."""
     words = []
-    for name in ("study", "version", "seed"):
-        if found.get(name) != wanted[name]:
-            words.append(f"{name}: {found.get(name)} there, {wanted[name]} asked for")
-    for part, same in (("settings", _equal), ("arrays", _equal), ("resolved", near)):
+    for part in ("study", "version", "seed", "settings", "arrays", "resolved"):
         if part == "resolved" and words:
             break  # Resolved from others, it differs because they do.
-        there, asked = (dict(_flat(identity.get(part) or {})) for identity in (found, wanted))
+        there, asked = (dict(_flat(part, identity.get(part))) for identity in (found, wanted))
         for name in there | asked:
             values = there.get(name), asked.get(name)
-            if not same(*values):
+            if not (near if part == "resolved" else _equal)(*values):
                 one, other = (json.dumps(value)[:_SHOWN] for value in values)
-                words.append(f"{name}: {one} there, {other} asked for")
+                words.append(f"{name.removeprefix(part + '.')}: {one} there, {other} asked for")
     return words
 
 
@@ -93,13 +89,13 @@ def near(one: Any, other: Any) -> bool:
     return _equal(one, other)
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting under its full name: 'bandwidths.median.outputs'."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every setting under its full name: 'settings.bandwidths.median.outputs'."""
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for inner, of in value.items():
+        yield from _flat(f"{name}.{inner}", of)
 
 
 def refuse_others(path: pathlib.Path, found: Identity, wanted: Identity) -> None:
@@ -131,9 +127,6 @@ def cached(
     The identity is the name, the version of the code, and all settings and arrays that enter.
     Returns the arrays of `build`, or those of an earlier call with the same identity from the
     folder, which is created where missing. A damaged file is named and made anew.
-
-    Raises:
-      OSError: the folder cannot be written to.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -168,17 +161,15 @@ def typed(kind: Any, value: Any) -> Any:
     """What `plain` made of an object, read back from JSON, as that object again.
 
     Its kind is a dataclass, or the annotation of a field.
-
-    Raises:
-      TypeError, ValueError, KeyError: the data are not of that kind.
     """
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         fields = {f.name: _finite_or_not(value, f.name) for f in dataclasses.fields(kind)}
         return kind(**{name: typed(hints[name], v) for name, v in fields.items()})
     arguments = typing.get_args(kind)
-    if optional(kind):
-        return None if value is None else typed(optional(kind), value)
+    if type(None) in arguments:
+        (inner,) = (k for k in arguments if k is not type(None))
+        return None if value is None else typed(inner, value)
     if typing.get_origin(kind) is tuple:
         kinds = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         return tuple(typed(k, v) for k, v in zip(kinds, value, strict=True))
@@ -187,14 +178,6 @@ def typed(kind: Any, value: Any) -> Any:
     if kind is float:
         return float(_number(value["reason"]) if isinstance(value, dict) else value)
     return value
-
-
-def optional(kind: Any) -> Any:
-    """The `T` of the annotation `T | None`, None of any other."""
-    if typing.get_origin(kind) not in (types.UnionType, typing.Union):
-        return None
-    (inner,) = (k for k in typing.get_args(kind) if k is not type(None))
-    return inner
 
 
 def _finite_or_not(fields: Mapping[str, Any], name: str) -> Any:

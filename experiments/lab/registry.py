@@ -1,12 +1,16 @@
-"""The studies, by name: the files of the themes that define a `lab.Study`."""
+"""The studies, by name: the files of the themes that define a `lab.Study`.
+
+They and the folders of their results are read as files: no study is imported, nor what it needs.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import json
 import pathlib
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import experiments
 
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
     from experiments.lab.study import Study
 
 _ROOT = pathlib.Path(__file__).parents[1]
+COMMITTED = _ROOT / "results"
+RUN = "run.json"
 _STUDY = re.compile(r'^class (\w+)\(lab\.Study\):\n {4}"""(.*?)(?:"""|\n)', re.MULTILINE)
 _VERSION = re.compile(r"^ {4}version = (\d+)$", re.MULTILINE)
 
@@ -29,16 +35,14 @@ class Entry(NamedTuple):
 
 
 def _found() -> dict[str, Entry]:
-    """Every study; read, not imported, as that would be slow."""
+    """Every study."""
     found = {}
-    for theme in experiments.THEMES:
-        for path in sorted((_ROOT / theme).glob("*.py")):
-            text, module = path.read_text(encoding="utf-8"), f"experiments.{theme}.{path.stem}"
-            if study := _STUDY.search(text):
-                kind, question = study.groups()
-                version = _VERSION.search(text)
-                number = int(version[1]) if version else 1
-                found[path.stem] = Entry(path.stem, question, number, module, kind)
+    for path in (p for theme in experiments.THEMES for p in sorted((_ROOT / theme).glob("*.py"))):
+        text = path.read_text(encoding="utf-8")
+        if study := _STUDY.search(text):
+            version = int(stated[1]) if (stated := _VERSION.search(text)) else 1
+            module = f"experiments.{path.parent.name}.{path.stem}"
+            found[path.stem] = Entry(path.stem, study[2], version, module, study[1])
     return found
 
 
@@ -47,11 +51,7 @@ NAMES = tuple(_ENTRIES)
 
 
 def entry(name: str) -> Entry:
-    """What is known of the study of that name without importing it.
-
-    Raises:
-      ValueError: there is none, with the names of those that there are.
-    """
+    """What is known of the study of that name; ValueError, with all names, if there is none."""
     if name not in _ENTRIES:
         raise ValueError(f"unknown study {name!r}; the studies are {', '.join(NAMES)}.")
     return _ENTRIES[name]
@@ -61,3 +61,25 @@ def entry(name: str) -> Entry:
 def load(name: str) -> type[Study]:
     """The study of that name; ValueError as of `entry`."""
     return getattr(importlib.import_module(entry(name).module), entry(name).kind)
+
+
+def run_folders(study: Any, results: pathlib.Path) -> list[pathlib.Path]:
+    """The folders of a study's runs among some results, in the order of their names.
+
+    The study is the class, or what the registry read of it.
+    """
+    folders = sorted(path.parent for path in results.glob(f"{study.name}*/{RUN}"))
+    return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]
+
+
+def state(study: Any, folder: pathlib.Path) -> str:
+    """How many of the cells of a run are there, by the names of their files; no cell is read."""
+    try:
+        run = json.loads((folder / RUN).read_bytes())
+        version, cells = run["identity"]["version"], run["cells"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return "unreadable"
+    if version != study.version:
+        return f"of version {version}; the study has version {study.version}"
+    there = sum((folder / name).exists() for name in cells)
+    return "complete" if there == len(cells) else f"{there} of {len(cells)} cells"

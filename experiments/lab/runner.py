@@ -22,12 +22,10 @@ from condvendi_jax.cli.flags import flag
 from experiments import data
 from experiments.lab import papers, printing, records, sizes, store
 from experiments.lab.cells import Cell, Context, Run
-from experiments.lab.folders import COMMITTED as COMMITTED
-from experiments.lab.folders import RUN
-from experiments.lab.folders import run_folders as run_folders
+from experiments.lab.registry import COMMITTED as COMMITTED
+from experiments.lab.registry import RUN
+from experiments.lab.registry import run_folders as run_folders
 from experiments.lab.study import Setup, Study
-
-_PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
 
 
 def main(study: type[Study]) -> None:
@@ -74,12 +72,7 @@ def _run(main: Callable[[Any], Any], parse: Callable[[list[str]], Any]) -> None:
 
 
 def execute(study: type[Study], argv: Sequence[str]) -> None:
-    """Runs a study as its command line says: computes what is missing, prints, draws.
-
-    Raises:
-      ValueError, TypeError: a flag or the data are refused, or the folder holds another run.
-      OSError: the folder cannot be written to.
-    """
+    """Runs a study as its command line says: computes what is missing, prints, draws."""
     given = parse(study, argv[1:])
     for extra, package in study.packages.items():  # Before the data are read, which takes long.
         extras.check(extra, package=package, purpose=f"the study {study.name}")
@@ -94,11 +87,7 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
 
 
 def parse(study: type[Study], argv: Sequence[str]) -> Any:
-    """The flags of a study's command: the `study` with its own, then those that all studies have.
-
-    Raises:
-      ValueError: a flag is unknown or refused.
-    """
+    """The flags of a study's command: the `study` with its own, and those of all studies."""
     return parse_once(flags_of(study), argv)[1]
 
 
@@ -133,8 +122,8 @@ def _roles(study: type[Study]) -> dict[str, str]:
     further = dict.fromkeys(study.further, "[n, d]")
     labels = dict.fromkeys([*study.needs, *study.takes], "one for each row (.npy or .txt)")
     labels |= {role: f"{labels[role]}; required with --outputs" for role in study.needs}
-    embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
-    return embeddings | further | labels
+    prompts = {"prompts": "[n, d_t]"} if study.paired else {}
+    return {"outputs": "[n, d_x]"} | prompts | further | labels
 
 
 def _load(study: type[Study], given: Any) -> data.PairedEmbeddings:
@@ -185,9 +174,10 @@ def run(
         study, kind = setup.study, type(given)
         identity = identity_of(given, setup, seed)
         cells = study.cells()
-        saved = stack.enter_context(store.Store(folder, kind, identity, cells))
+        stack.enter_context(store.locked(folder))
+        finished = store.finished(folder, study.name, identity, cells)
         cells = cells[:count]
-        missing = [cell for cell in cells if cell not in saved.finished]
+        missing = [cell for cell in cells if cell not in finished]
         if not missing:
             sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
         bar.update(task, total=len(cells))
@@ -218,7 +208,8 @@ def run(
             bar.advance(task, sum(steps))
             origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
             origin["sizes"] = [min(seen), max(seen)] if seen else []
-            saved.save(cell, found, origin)
+            record = {"identity": identity, "cell": cell.coordinates, "provenance": origin}
+            store.write(store.path_of(folder, cell), found, record)
             sys.stderr.write(f"{name}: {seconds:.1f} s\n")
             sys.stderr.flush()
     return store.read_run(folder, kind)
@@ -231,9 +222,7 @@ def identity_of(given: Study, setup: Setup, seed: int) -> records.Identity:
         for field in dataclasses.fields(given)
         if "help" in field.metadata or dataclasses.is_dataclass(field.default)
     }
-    return records.identify(
-        given.name, given.version, settings, setup.arrays, seed, resolved=setup.study
-    )
+    return records.identify(given.name, given.version, settings, setup.arrays, seed, setup.study)
 
 
 def cell_key(seed: int, cell: Cell) -> jax.Array:
@@ -247,9 +236,7 @@ def draw(
 ) -> list[pathlib.Path]:
     """Draws a study's figures from saved results into a folder, as PNG and PDF.
 
-    Raises:
-      ValueError: a run is not whole, so that part of it might be taken for all; or a figure is
-        there and may not be replaced.
+    ValueError where part of a run might be taken for all, or a figure may not be replaced.
     """
     for run in runs:
         if run.missing:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,6 +18,8 @@ KERNELS = ("gaussian", "cosine")
 SCALES = (0.5, 1.0, 2.0)
 _RULE = "variance"  # That of CV, which the studies reproduce.
 _KEY = 0x5E1EC7  # Of the rules' random subsets.
+_GAUSSIAN = {"kernel": "gaussian"}
+_NOT_GIVEN: Any = {"needs": _GAUSSIAN, "excludes": ("output_bandwidth", "prompt_bandwidth")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,12 @@ class Bandwidths:
         widths = {"output_kernel": self.outputs, "prompt_kernel": self.prompts}
         return {k: cv.Cosine() if w is None else cv.Gaussian(w) for k, w in widths.items()}
 
+    @property
+    def widths(self) -> str:
+        """Both in words; nothing for cosine."""
+        known = self.outputs is not None and self.prompts is not None
+        return f"{self.outputs:.3g} / {self.prompts:.3g}" if known else ""
+
     def scaled(self, scale: float) -> Bandwidths:
         """At this multiple of both; cosine stays as it is."""
         if self.outputs is None or self.prompts is None:
@@ -52,11 +59,7 @@ class Bandwidths:
 
 
 def by_rule(pairs: PairedEmbeddings, rule: str, seed: int) -> Bandwidths:
-    """The bandwidths by a rule, of outputs and prompts each by itself.
-
-    Raises:
-      ValueError: the rule cannot be followed on these pairs.
-    """
+    """The bandwidths by a rule, of outputs and prompts each by itself; ValueError of the rule."""
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _KEY))
     try:
         of_x, of_t = (
@@ -71,7 +74,7 @@ def by_rule(pairs: PairedEmbeddings, rule: str, seed: int) -> Bandwidths:
 def _width(role: str) -> Any:
     """The flag of a bandwidth that is given."""
     words = f"The bandwidth of the {role}, instead of the rule's; give both or neither."
-    return flag(None, words, needs={"kernel": "gaussian"}, above=0)
+    return flag(None, words, needs=_GAUSSIAN, above=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,22 +85,17 @@ class _Kernels:
     output_bandwidth: float | None = _width("outputs")
     prompt_bandwidth: float | None = _width("prompts")
 
-    @property
-    def given(self) -> list[str]:
-        """The names of the bandwidths that are given."""
-        names = ("output_bandwidth", "prompt_bandwidth")
-        return [name for name in names if getattr(self, name) is not None]
-
     def _choose(
         self, pairs: PairedEmbeddings, rules: tuple[str, ...], seed: int
     ) -> tuple[Bandwidths, ...]:
         """The given bandwidths, or those of each rule, or none for cosine; kernels are checked."""
+        given = self.output_bandwidth, self.prompt_bandwidth
         if self.kernel == "cosine":
             chosen = [Bandwidths("cosine", None, None, "no bandwidth")]
-        elif len(self.given) == 1:
+        elif given.count(None) == 1:
             raise ValueError("give both --output_bandwidth and --prompt_bandwidth, or neither.")
-        elif self.given:
-            chosen = [Bandwidths("given", self.output_bandwidth, self.prompt_bandwidth, "given")]
+        elif None not in given:
+            chosen = [Bandwidths("given", *given, "given")]
         else:
             chosen = [by_rule(pairs, rule, seed) for rule in rules]
         for bandwidths in chosen:
@@ -115,39 +113,34 @@ class Scales(_Kernels):
         "How the bandwidths are chosen on all pairs together: variance (CV), std (RKE), median "
         "(median distance).",
         choices=bandwidth.RULES,
+        **_NOT_GIVEN,
     )
     scales: tuple[float, ...] | None = flag(
         help="Factors of both bandwidths; everything is computed for each. 0.5, 1 and 2 if unset.",
-        needs={"kernel": "gaussian"},
+        needs=_GAUSSIAN,
         above=0,
     )
     described: str = resolved("")
 
     def resolve(self, pairs: PairedEmbeddings, seed: int) -> Scales:
-        """With the bandwidths that the rule chooses, and the rule in words.
-
-        Raises:
-          ValueError: a rule cannot be followed, or a flag contradicts another.
-        """
-        if self.rule != _RULE and (self.given or self.kernel == "cosine"):
-            beside = "given bandwidths" if self.given else f"--kernel={self.kernel}"
-            raise ValueError(f"--rule={self.rule} means nothing beside {beside}.")
-        scales = SCALES if self.scales is None else self.scales
+        """With the bandwidths by the rule, and it in words; ValueError where they are refused."""
         (chosen,) = self._choose(pairs, (self.rule,), seed)
         return dataclasses.replace(
             self,
             output_bandwidth=chosen.outputs,
             prompt_bandwidth=chosen.prompts,
-            scales=(1.0,) if self.kernel == "cosine" else scales,
+            scales=(1.0,) if self.kernel == "cosine" else self.scales or SCALES,
             described=chosen.rule,
         )
 
     @property
+    def _whole(self) -> Bandwidths:
+        return Bandwidths(1.0, self.output_bandwidth, self.prompt_bandwidth, self.described)
+
+    @property
     def axis(self) -> tuple[Bandwidths, ...]:
         """The bandwidths at every scale, of resolved scales."""
-        widths = self.output_bandwidth, self.prompt_bandwidth
-        whole = Bandwidths(1.0, *widths, self.described)
-        return tuple(whole.scaled(float(scale)) for scale in self.scales or ())
+        return tuple(self._whole.scaled(float(scale)) for scale in self.scales or ())
 
     @property
     def shown(self) -> float:
@@ -168,7 +161,7 @@ class Scales(_Kernels):
     @property
     def widths(self) -> str:
         """The bandwidths, for a caption."""
-        return _widths(self.output_bandwidth, self.prompt_bandwidth)
+        return self._whole.widths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,18 +172,12 @@ class Rules(_Kernels):
         help="How the bandwidths are chosen: variance (CV), std (RKE), median (median distance); "
         "each is a panel. variance if unset.",
         choices=bandwidth.RULES,
-        needs={"kernel": "gaussian"},
+        **_NOT_GIVEN,
     )
     axis: tuple[Bandwidths, ...] = resolved(())
 
     def resolve(self, pairs: PairedEmbeddings, seed: int) -> Rules:
-        """With the bandwidths of every rule.
-
-        Raises:
-          ValueError: a rule cannot be followed, or a flag contradicts another.
-        """
-        if self.given and self.rules is not None:
-            raise ValueError(f"--rules and --{self.given[0]}: give one or the other.")
+        """With the bandwidths by every rule; ValueError where they are refused."""
         return dataclasses.replace(self, axis=self._choose(pairs, self.rules or (_RULE,), seed))
 
     def words(self, scale: float | None = None) -> str:
@@ -201,16 +188,4 @@ class Rules(_Kernels):
     @property
     def widths(self) -> str:
         """The bandwidths by rule, for a caption."""
-        return ", ".join(f"{b.coordinate} {_widths(b.outputs, b.prompts)}" for b in self.axis)
-
-
-def _widths(outputs: float | None, prompts: float | None) -> str:
-    return "" if outputs is None or prompts is None else f"{outputs:.3g} / {prompts:.3g}"
-
-
-def words(kernels: Sequence[Scales | Rules], scale: float | None = None) -> list[str]:
-    """What kernels are, for a caption: what several runs have in common is said once."""
-    alike: dict[str, list[str]] = {}
-    for one in kernels:
-        alike.setdefault(one.words(scale), []).append(one.widths)
-    return [said.format(" and ".join(dict.fromkeys(widths))) for said, widths in alike.items()]
+        return ", ".join(f"{of.coordinate} {of.widths}" for of in self.axis)

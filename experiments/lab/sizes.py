@@ -48,19 +48,17 @@ def refuse_unsaid(run: Run) -> None:
     if absent := grows - {*run.found.dims, *run.found.data_vars}:
         raise ValueError(f"{kind}.grows: its results have no {sorted(absent)[0]!r}.")
     groups: dict[Any, list[list[int]]] = {}
+    unsaid = []
     for cell, origin in run.provenance.items():
-        if not (ends := origin.get("sizes")):
-            continue
-        if not grows - set(cell.values) and ends[1] > _ALIKE * ends[0]:
-            _refuse(kind, f"{cell}: {ends[0]} to {ends[1]}")
-        place = tuple(str(value) for name, value in cell.axes if name in grows)
-        groups.setdefault(place, []).append(ends)
+        if ends := origin.get("sizes"):
+            if not grows - set(cell.values) and ends[1] > _ALIKE * ends[0]:
+                unsaid.append(f"{cell}: {ends[0]} to {ends[1]}")
+            place = tuple(str(value) for name, value in cell.axes if name in grows)
+            groups.setdefault(place, []).append(ends)
     for group in groups.values():
         for ends in zip(*group, strict=True):  # The smallest numbers of all cells; the largest.
             if max(ends) > _ALIKE * min(ends):
-                _refuse(kind, f"from {min(ends)} in one cell to {max(ends)} in another")
-
-
-def _refuse(kind: str, sizes: str) -> None:
-    wanted = "hold the number, or name in `grows` along which axis it changes"
-    raise ValueError(f"{kind} scores different numbers of rows ({sizes}): {wanted}.")
+                unsaid.append(f"from {min(ends)} in one cell to {max(ends)} in another")
+    if unsaid:
+        wanted = "hold the number, or name in `grows` along which axis it changes"
+        raise ValueError(f"{kind} scores different numbers of rows ({unsaid[0]}): {wanted}.")

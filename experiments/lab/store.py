@@ -5,6 +5,7 @@ A damaged cell is named and computed anew; a cell of another identity is refused
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -12,7 +13,7 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import xarray as xr
@@ -20,7 +21,7 @@ import xarray as xr
 from condvendi_jax.base import files
 from experiments.lab import records
 from experiments.lab.cells import Cell, Run
-from experiments.lab.folders import RUN, DamagedError
+from experiments.lab.registry import RUN
 from experiments.lab.study import Study
 
 _ENDINGS = (".json", ".nc", ".png", ".pdf")  # Of what a run writes.
@@ -29,102 +30,72 @@ _UNSEALED = b"0" * 64  # In the place of a file's checksum while it is computed.
 _CHECKSUM = re.compile(rb"sha256.{10}([0-9a-f]{64})", re.DOTALL)  # The first attribute of a file.
 
 
-class Store:
-    """The folder of one run's results: `run.json`, and a netCDF file a finished cell.
+class DamagedError(ValueError):
+    """A file is not what was once written under its name."""
 
-    A context manager; the folder, which must exist, is locked until it ends.
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps a folder, which must exist, to one run; ValueError where another is writing there."""
+    with open(folder / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            busy = f"{folder}: another run is writing here; choose another --output."
+            raise ValueError(busy) from error
+        yield
+
+
+def finished(
+    folder: pathlib.Path, name: str, identity: records.Identity, cells: Sequence[Cell]
+) -> set[Cell]:
+    """The cells of a study that its folder has, after everything there was compared.
+
+    Writes the description of the run, `run.json`, where it is missing or damaged.
 
     Raises:
-      ValueError: the folder holds results of another identity, or another run is using it.
+      ValueError: the folder holds results of another identity, or files that are no results and
+        that a run could replace; or two cells have the same name.
     """
-
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        study: type[Study],
-        identity: records.Identity,
-        cells: Sequence[Cell],
-    ):
-        self._folder, self._study, self._identity = folder, study, identity
-        self._paths = {cell: path_of(folder, cell) for cell in cells}
-        if len(set(self._paths.values())) < len(cells):
-            raise ValueError(f"{study.name}: two cells have the same name.")
-        self._lock = open(folder / ".lock", "a")  # noqa: SIM115 - it ends with the process.
+    by_path = {path_of(folder, cell): cell for cell in cells}
+    if len(by_path) < len(cells):
+        raise ValueError(f"{name}: two cells have the same name.")
+    run = folder / RUN
+    if (there := _read_run(run)) is not None:
+        records.refuse_others(run, there["identity"], identity)
+    found = set()
+    for path in sorted(folder.glob("*.nc")):
         try:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                busy = f"{folder}: another run is writing here; choose another --output."
-                raise ValueError(busy) from error
-            self.finished: dict[Cell, xr.Dataset] = self._check()
-        except BaseException:
-            self._lock.close()
-            raise
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
-
-    def save(self, cell: Cell, result: xr.Dataset, origin: Mapping[str, Any]) -> None:
-        """Writes a finished cell with where it comes from; it counts as a whole or not at all."""
-        record = {"identity": self._identity, "cell": cell.coordinates, "provenance": origin}
-        write(self._paths[cell], result, record)
-        self.finished[cell] = result
-
-    def _check(self) -> dict[Cell, xr.Dataset]:
-        """The results that are there, after everything in the folder was compared."""
-        run = self._folder / RUN
-        there = _read_run(run)
-        if there is not None:
-            records.refuse_others(run, there["identity"], self._identity)
-        cells = {path: cell for cell, path in self._paths.items()}
-        found = {}
-        for path in sorted(self._folder.glob("*.nc")):
-            try:
-                record, result = read_cell(path, cells.get(path))
-            except DamagedError as error:
-                if path in cells:
-                    sys.stderr.write(f"{error}; computed anew.\n")
-                continue
-            records.refuse_others(path, record["identity"], self._identity)
-            found[path] = result
-        finished = {cell: found[path] for path, cell in cells.items() if path in found}
-        if there is None:
-            self._refuse_foreign(finished)
-            if run.exists() or finished:
-                state = "damaged" if run.exists() else "missing"
-                sys.stderr.write(f"{run}: {state}; {len(finished)} cells match and are kept.\n")
-        places = {path.name: cell.coordinates for cell, path in self._paths.items()}
-        record = {"identity": there["identity"] if there else self._identity, "cells": places}
-        if there != files.jsonable(record):
-            files.write_json(run, record)
-        return finished
-
-    def _refuse_foreign(self, finished: Collection[Cell]) -> None:
-        """Raises ValueError where files are not results, and a run could replace them."""
-        others = [
-            path.name
-            for path in sorted(self._folder.iterdir())
-            if path.suffix in _ENDINGS and path.stat().st_size
-        ]
-        if others and not finished:
+            record, _ = read_cell(path, by_path.get(path))
+        except DamagedError as error:
+            if path in by_path:
+                sys.stderr.write(f"{error}; computed anew.\n")
+            continue
+        records.refuse_others(path, record["identity"], identity)
+        if path in by_path:
+            found.add(by_path[path])
+    if there is None:
+        others = (path for path in sorted(folder.iterdir()) if path.suffix in _ENDINGS)
+        if not found and (other := next((p for p in others if p.stat().st_size), None)):
             raise ValueError(
-                f"{self._folder}: holds {others[0]}, but no results of {self._study.name}; it "
-                "could be replaced. Choose another --output."
+                f"{folder}: holds {other.name}, but no results of {name}; it could be replaced. "
+                "Choose another --output."
             )
+        if run.exists() or found:
+            state = "damaged" if run.exists() else "missing"
+            sys.stderr.write(f"{run}: {state}; {len(found)} cells match and are kept.\n")
+    places = {path.name: cell.coordinates for path, cell in by_path.items()}
+    record = {"identity": there["identity"] if there else identity, "cells": places}
+    if there != files.jsonable(record):
+        files.write_json(run, record)
+    return found
 
 
 def write(path: pathlib.Path, found: xr.Dataset, record: Mapping[str, Any]) -> None:
-    """Writes a result as netCDF, which counts as a whole or not at all.
+    """Writes a result as netCDF, whole or not at all: `xarray.open_dataset(path)` opens it.
 
-    Any program that reads netCDF opens it: `xarray.open_dataset(path)`.
-
-    Args:
-      path: of the file.
-      found: the result; what has an axis without labels is left out.
-      record: plain data that become attributes, each as JSON.
+    What has an axis without labels is left out; plain data of the record become attributes, each as
+    JSON.
     """
     words = {name: json.dumps(files.jsonable(value)) for name, value in record.items()}
     full = found.drop_dims([dim for dim, size in found.sizes.items() if size == 0])
@@ -139,11 +110,7 @@ def write(path: pathlib.Path, found: xr.Dataset, record: Mapping[str, Any]) -> N
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, Any], xr.Dataset]:
-    """The record and the result that `write` wrote.
-
-    Raises:
-      DamagedError: the file is missing, or any bit of it is not as it was written.
-    """
+    """The record and the result that `write` wrote; DamagedError where any bit is another."""
     try:
         content = path.read_bytes()
         found = _CHECKSUM.search(content)
@@ -195,9 +162,7 @@ def _read_run(run: pathlib.Path) -> dict[str, Any] | None:
 def read_run(folder: str | pathlib.Path, study: type[Study]) -> Run:
     """Reads a run for its table and its figures; nothing is computed.
 
-    Raises:
-      ValueError: there is no run, it is of another study or version, or a cell is damaged or of
-        another run.
+    ValueError where there is none, or it or a cell is damaged or of another study, version or run.
     """
     folder = pathlib.Path(folder)
     if (run := _read_run(folder / RUN)) is None:

@@ -31,23 +31,15 @@ def resolved(default: Any = None) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """A study made ready: what its results depend on, resolved.
+    """A study made ready: what its results depend on, resolved."""
 
-    Attributes:
-      study: with its fields resolved: everything but the arrays that the numbers depend on. It is
-        saved beside the results and belongs to their identity.
-      arrays: every array that enters, by name; hashed into the identity, their order included.
-      state: what `compute` needs beside the study; it is not saved.
-      provenance: what is saved of a cell's origin in the place of what this process would say: a
-        study that measures in other processes knows their device.
-      close: called when the run ends, however it does.
-    """
-
-    study: Study
-    arrays: Mapping[str, np.ndarray]
-    state: Any = None
+    study: Study  # Resolved: all but the arrays that numbers depend on, and saved in the identity.
+    arrays: Mapping[str, np.ndarray]  # All that enter; hashed into the identity in their order.
+    state: Any = None  # What `compute` needs beside the study; it is not saved.
+    # What is saved of a cell's origin in the place of what this process would say: a study that
+    # measures in other processes knows their device.
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    close: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None  # Called when the run ends, however it does.
 
 
 @typing.dataclass_transform(frozen_default=True)
@@ -58,51 +50,30 @@ class Study(abc.ABC):
     The first line of the subclass's docstring is the question that it asks. `prepare` resolves
     what the flags leave open; the cells are all combinations of `axes`; `compute` gives one cell's
     result as an `xarray.Dataset`; `tables` and `figures` take the results of whole runs.
-
-    Attributes:
-      name: that of its module, its command `python -m experiments.NAME` and its results' folder.
-      control: one sentence that names what else could explain the result, or what rules it out.
-      grows: the axes of the results along which the number of rows behind a value changes.
-      version: raised whenever the numbers of a cell change their meaning; results of another
-        version are refused.
-      data: the shipped set that is taken by default; None where a study takes no pairs.
-      needs: the labels that it needs of a user's own files, such as 'types' or 'models'.
-      takes: the labels that it takes where they are given.
-      further: more embeddings of the pairs that it takes where they are given.
-      packages: those that it needs of an extra of the installation, by extra.
-      paired: whether it takes prompts; where not, a user's own files are of outputs and labels.
-      random: whether anything is drawn at random, so that a seed has a meaning.
-      runs: the flags of each committed run; one without flags by default.
-      tolerance: how far results that are computed again may lie from the committed ones, relative
-        to the largest number of a variable in a cell.
-      unrepeated: the variables, and resolved fields, that another machine cannot repeat, such as
-        those of a clock.
-      description: of the data, in words for a caption.
     """
 
-    name: ClassVar[str]
-    control: ClassVar[str] = ""
-    grows: ClassVar[Collection[str]] = ()
-    version: ClassVar[int] = 1
-    data: ClassVar[str | None] = "emoji"
-    needs: ClassVar[Collection[str]] = ()
-    takes: ClassVar[Collection[str]] = ()
-    further: ClassVar[Collection[str]] = ()
-    packages: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
-    paired: ClassVar[bool] = True
-    random: ClassVar[bool] = True
-    runs: ClassVar[Sequence[Sequence[str]]] = ((),)
+    name: ClassVar[str]  # Of its module, its command `python -m experiments.NAME` and its folders.
+    control: ClassVar[str] = ""  # A sentence: what else could explain the result, or rules it out.
+    grows: ClassVar[Collection[str]] = ()  # Axes along which the rows behind a value change.
+    version: ClassVar[int] = 1  # Raised when numbers change their meaning; others are refused.
+    data: ClassVar[str | None] = "emoji"  # The shipped set by default; None: it takes no pairs.
+    needs: ClassVar[Collection[str]] = ()  # Labels that a user's own files must have: 'types'.
+    takes: ClassVar[Collection[str]] = ()  # Labels that it takes where they are given.
+    further: ClassVar[Collection[str]] = ()  # More embeddings of the pairs, where they are given.
+    packages: ClassVar[Mapping[str, str]] = types.MappingProxyType({})  # That it needs, by extra.
+    paired: ClassVar[bool] = True  # Whether it takes prompts, and not outputs and labels alone.
+    random: ClassVar[bool] = True  # Whether anything is drawn, so that a seed has a meaning.
+    runs: ClassVar[Sequence[Sequence[str]]] = ((),)  # The flags of each committed run.
+    # How far results that are computed again may lie from the committed ones, relative to the
+    # largest number of a variable in a cell.
     tolerance: ClassVar[float] = 1e-3
+    # Variables, and resolved fields, that another machine cannot repeat, such as those of a clock.
     unrepeated: ClassVar[Collection[str]] = ()
 
-    description: str = resolved("")
+    description: str = resolved("")  # Of the data, in words for a caption.
 
     def __init_subclass__(cls) -> None:
-        """Makes every study a frozen dataclass.
-
-        Raises:
-          TypeError: it does not name its control.
-        """
+        """Makes every study a frozen dataclass; TypeError where it does not name its control."""
         if not cls.control.strip():
             wanted = "set `control` to one sentence that names its confound, or what rules it out"
             raise TypeError(f"{cls.__name__}: {wanted}.")
@@ -115,14 +86,9 @@ class Study(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, load: Any, seed: int) -> Setup:
-        """Resolves the flags against the data: returns `self.ready(...)`.
+        """Resolves the flags against the data, or refuses them: returns `self.ready(...)`.
 
-        Args:
-          load: `load()` gives the pairs that the user named.
-          seed: what every random choice derives from.
-
-        Raises:
-          ValueError: the flags or the data are refused.
+        `load()` gives the pairs that the user named; every random choice derives from the seed.
         """
 
     def ready(
@@ -134,14 +100,10 @@ class Study(abc.ABC):
         setup: Mapping[str, Any] = types.MappingProxyType({}),
         **fields: Any,
     ) -> Setup:
-        """The study with its resolved fields, and what the results depend on beside them.
+        """A `Setup` of the study with these fields resolved; `setup` has further fields of it.
 
-        Args:
-          pairs: the data; their arrays enter the identity, and their description the captions.
-          state: what `compute` needs beside the study; it is not saved.
-          arrays: every array that enters, where it is not all those of the pairs.
-          setup: further fields of `Setup`.
-          **fields: the resolved values of the study's fields.
+        The description of the pairs enters the captions, and their arrays the identity where no
+        others are named.
         """
         if pairs is not None:
             fields = {"description": pairs.description, **fields}
@@ -185,8 +147,7 @@ class Study(abc.ABC):
     def facts(cls, runs: Sequence[Run]) -> Mapping[str, Any]:
         """What the numbers of the study's page are written from, by name (`experiments.lab.pages`).
 
-        Args:
-          runs: the committed ones, in the order of their folders' names.
+        The runs are the committed ones, in the order of their folders' names.
         """
         return {}
 
@@ -204,10 +165,6 @@ class Study(abc.ABC):
         return (cls.__doc__ or "").partition("\n")[0]
 
     def folder(self, data: str | None = None) -> str:
-        """The name of the folder that a run's results go to.
-
-        Args:
-          data: the shipped set that was named; it is part of the name unless it is the default.
-        """
+        """The name of the folder of a run, with the shipped set in it that is not the default."""
         named = None if data == self.data else data
         return "-".join(filter(None, (self.name, named, self.variant())))

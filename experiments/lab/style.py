@@ -1,6 +1,5 @@
 """What makes the figures one family: palette, panels, labels, captions, saving."""
 
-import io
 import pathlib
 import textwrap
 from collections.abc import Sequence
@@ -68,9 +67,9 @@ matplotlib.rcParams.update(
 )
 
 
-def score_colour(name: str) -> str:
+def score_colour(name: str, other: str = GREY) -> str:
     """The colour of a score by its name; what follows a comma ('Vendi, t = 200') has no part."""
-    return SCORES.get(name.partition(",")[0], GREY)
+    return SCORES.get(name.partition(",")[0], other)
 
 
 def look(number: int, colour: str) -> dict[str, Any]:
@@ -152,11 +151,8 @@ def label_lines(*panels: Axes) -> None:
     figure = panels[0].figure.get_figure(root=True)
     figure.draw_without_rendering()  # Only then do the panels have their heights.
     for axes in panels:
-        named = {line: str(line.get_label()) for line in axes.get_lines()}
-        bars = [bars for bars in axes.containers if isinstance(bars, ErrorbarContainer)]
-        named |= {part[0]: str(part.get_label()) for part in bars if part[0] is not None}
-        lines = [line for line, label in named.items() if not label.startswith("_")]
-        labels = [named[line] for line in lines]
+        handles, labels = axes.get_legend_handles_labels()
+        lines: Any = [of[0] if isinstance(of, ErrorbarContainer) else of for of in handles]
         ends = [axes.transData.transform(_last_point(line))[1] for line in lines]
         order, pixels = np.argsort(ends), figure.dpi / 72
         rows = np.array([1 + labels[index].count("\n") for index in order])
@@ -235,10 +231,8 @@ def paths(path: pathlib.Path) -> list[pathlib.Path]:
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
     """Writes the `paths` of a figure, each whole or not at all; the same figure, the same bytes."""
     for target in paths(path):
-        suffix, image = target.suffix, io.BytesIO()
         # Without a date the same results give the same bytes.
-        metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
-        figure.savefig(image, format=suffix[1:], dpi=160, metadata=metadata)
+        metadata = {"CreationDate": None} if target.suffix == ".pdf" else {"Software": None}
         with files.atomic_writer(target) as stream:
-            stream.write(image.getvalue())
+            figure.savefig(stream, format=target.suffix[1:], dpi=160, metadata=metadata)
     return paths(path)

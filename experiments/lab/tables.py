@@ -36,9 +36,7 @@ def table(
       found: the result; other axes than those of rows and columns must have been selected.
       rows: the axes whose combinations are the rows; one without any number is left out.
       columns: the axis of the columns, or None for one column.
-      value: the variable that is shown.
-      error: the variable that is shown after ±.
-      letters: the variable of the letters that stand behind it.
+      value, error, letters: the variables that are shown, after ±, and behind them.
       names: what a column is called, where it is not called as the axis or its label.
       digits: of the values; errors have two.
     """

@@ -72,16 +72,15 @@ class Answers(lab.Study):
     def compute(self, state, context, *, text, scale):
         """The scores of all models, and how every score agrees with the benchmark.
 
-        Returns:
-          What `judged.scored` gives; `words`, the mean length of the whole answers; over `judge`
-          (the number of classes and the utility): `benchmark` with `benchmark_error` by model, and
-          Spearman's correlations over the models with 95% intervals, over `end`: by `measure` (six
-          scores) `over_models`, with families resampled; by `score` `over_prompts`, with prompts
-          resampled. In what share of these a model is `highest`, and `lowest`. `within`, the
-          correlation with the classes over the prompts, the mean over the models; `swept`, the one
-          over models at multiples of the bandwidth. At the scale that is shown, for whole answers,
-          what `_by_both` gives, and `usual`, the correlations over models with the classes under
-          the variance rule, of prompts too.
+        What `judged.scored` gives; `words`, the mean length of the whole answers; over `judge` (the
+        number of classes and the utility): `benchmark` with `benchmark_error` by model, and
+        Spearman's correlations over the models with 95% intervals, over `end`: by `measure` (six
+        scores) `over_models`, with families resampled; by `score` `over_prompts`, with prompts
+        resampled. In what share of these a model is `highest`, and `lowest`. `within`, the
+        correlation with the classes over the prompts, the mean over the models; `swept`, the one
+        over models at multiples of the bandwidth. At the scale that is shown, for whole answers,
+        what `_by_both` gives, and `usual`, the correlations over models with the classes under the
+        variance rule, of prompts too.
         """
         pairs, rows = state
         outputs = judged.texts_of(pairs)[text][rows]
@@ -155,10 +154,9 @@ class Answers(lab.Study):
     ) -> xr.Dataset:
         """Models by their embeddings, and by the classes that the benchmark gives the answers.
 
-        Returns:
-          Over `source` and `model`: the number of `good` and different answers, with `good_error`;
-          the `good_share` of answers. How many pairs of models are `apart` by unbiased
-          Conditional-RKE; by both at once, how many have `one_order` or are `reversed`.
+        Over `source` and `model`: the number of `good` and different answers, with `good_error`;
+        the `good_share` of answers. How many pairs of models are `apart` by unbiased
+        Conditional-RKE; by both at once, how many have `one_order` or are `reversed`.
         """
         classes = judged.numbers(pairs, CLASSES, rows).astype(int)
         rewards = class_rewards(classes, judged.numbers(pairs, "rewards", rows))

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -100,19 +99,17 @@ class Hivemind(lab.Study):
     def compute(self, state, context, *, text, scale):
         """How many models are different, what every two have in common, and where all agree.
 
-        Returns:
-          Over `set` (all models, and those of each vendor and family) and `part`: `counts` with
-          errors, how many models are different, and how many answers one model gives to a prompt,
-          and all together; `plug_in`, the same with each answer beside itself; `largest`, the
-          number of models. Over `model` and `other`: the `overlap` with errors. Over `kind`: the
-          mean overlap of such pairs of models, with errors; `family_effect`, by how much it is
-          higher in families than between vendors, its error and its p-value over permutations of
-          models. Over `vendor` and `other_vendor`: the mean overlap of two models, with errors.
-          Over `prompt` (a label): `different_models` and its error over answers,
-          `different_answers` of one model, and `shared_answers`, the share of pairs of answers of
-          two models that are the same. Over `agreement` and `end`: the rank correlation over
-          prompts of `different_answers` with the number of different models and with the shared
-          answers, and its 95% interval.
+        Over `set` (all models, and those of each vendor and family) and `part`: `counts` with
+        errors, how many models are different, and how many answers one model gives to a prompt, and
+        all together; `plug_in`, the same with each answer beside itself; `largest`, the number of
+        models. Over `model` and `other`: the `overlap` with errors. Over `kind`: the mean overlap
+        of such pairs of models, with errors; `family_effect`, by how much it is higher in families
+        than between vendors, its error and its p-value over permutations of models. Over `vendor`
+        and `other_vendor`: the mean overlap of two models, with errors. Over `prompt` (a label):
+        `different_models` and its error over answers, `different_answers` of one model, and
+        `shared_answers`, the share of pairs of answers of two models that are the same. Over
+        `agreement` and `end`: the rank correlation over prompts of `different_answers` with the
+        number of different models and with the shared answers, and its 95% interval.
         """
         pairs, rows, prompts = state
         outputs = dict(zip(self.models, judged.texts_of(pairs)[text][rows], strict=True))
@@ -143,7 +140,7 @@ class Hivemind(lab.Study):
             found[name] = overlaps.weighted(mask).mean(_PAIR)
             found[f"{name}_error"] = _error_of(influences.weighted(mask).mean(_PAIR))
         context.say("prompts")
-        found |= self._of_prompts(outputs, scale.kernels["output_kernel"], generator)
+        found |= self._of_prompts(outputs, scale, generator)
         labels: dict[str, Any] = dict.fromkeys(_PAIR, list(self.models))
         labels |= dict.fromkeys(("vendor", "other_vendor"), sorted(set(self.vendors)))
         labels |= {"set": list(self.sets), "part": list(PARTS), "kind": list(KINDS)}
@@ -166,17 +163,15 @@ class Hivemind(lab.Study):
         return (1 + np.sum(null >= value * (1 - 1e-9))) / (1 + _RELABELLED)
 
     def _of_prompts(
-        self, outputs: Mapping[str, np.ndarray], kernel: cv.Kernel, generator: np.random.Generator
+        self, outputs: Mapping[str, np.ndarray], width: judged.Width, generator: np.random.Generator
     ) -> dict[str, Any]:
         """What each prompt by itself says of all models, and what goes with what over prompts."""
-        options: dict[str, Any] = {"output_kernel": kernel, "groups": np.arange(self.of_each)}
-        found = [
-            cv.between_models({name: of[p] for name, of in outputs.items()}, **options)
-            for p in range(self.prompts)
-        ]
+        kernel, groups = width.kernels["output_kernel"], np.arange(self.of_each)
+        models = [{name: of[p] for name, of in outputs.items()} for p in range(self.prompts)]
+        found = [cv.between_models(of, output_kernel=kernel, groups=groups) for of in models]
         different = np.array([of.number for of in found])
-        rke = jax.vmap(lambda of: cv.rke(of, output_kernel=kernel, unbiased=True))
-        alike = np.mean([1 / np.asarray(rke(of), np.float64) for of in outputs.values()], axis=0)
+        entropies = [judged.entropies(of, width.outputs)[2] for of in outputs.values()]
+        alike = np.exp(np.negative(entropies)).mean(axis=0)
         answers, count = 1 / alike, len(outputs)
         shared = alike * (count / different - 1) / (count - 1)
         draws = generator.integers(self.prompts, size=(self.resamples, self.prompts))
@@ -242,16 +237,12 @@ class Hivemind(lab.Study):
 def _tables(found: xr.Dataset) -> dict[str, Table]:
     """All tables by the name of what they show; of results at one text and bandwidth or at all."""
     first = [axis for axis in ("text", "scale") if axis in found.dims]
-    axes = {
-        "counts": ("set", "part"),
-        "of_kind": ("kind",),
-        "family_effect": (),
-        "of_vendors": ("vendor", "other_vendor"),
-    }
     shown = {}
-    for name, (*rows, columns) in {k: of or (None,) for k, of in axes.items()}.items():
+    for name in ("counts", "of_kind", "family_effect", "of_vendors"):
+        axes = [str(axis) for axis in found[name].dims if axis not in first]
+        columns = axes.pop() if axes else None
         words = judged.in_words("{:.2f}±{:.2f}", found[name], found[f"{name}_error"])
-        shown[name] = tables.table(words, rows=[*first, *rows], columns=columns)
+        shown[name] = tables.table(words, rows=[*first, *axes], columns=columns)
     of_sets = {"rows": [*first, "set"], "columns": "part"}
     shown["plug_in"] = tables.table(found, value="plug_in", digits=3, **of_sets)
     shown["p"] = tables.table(found, rows=first, value="family_p_value", digits=2)

@@ -54,12 +54,11 @@ class Interventions(lab.Study):
     def compute(self, state, context, *, source, text, scale):
         """The cures of a source beside its baseline, the first of them.
 
-        Returns:
-          Over `model` and `end` (the value and its 95% interval): the unbiased `number` of
-          different answers and how many `times` the baseline's it is; the mean `quality` and how
-          much `better` than the baseline's it is; over `bar` too: `good`, how many of the answers
-          to a prompt pass the bar and differ, and `good_times` the baseline's. All bars for whole
-          answers at the scale shown, else the one of the tables.
+        Over `model` and `end` (the value and its 95% interval): the unbiased `number` of different
+        answers and how many `times` the baseline's it is; the mean `quality` and how much `better`
+        than the baseline's it is; over `bar` too: `good`, how many of the answers to a prompt pass
+        the bar and differ, and `good_times` the baseline's. All bars for whole answers at the scale
+        shown, else the one of the tables.
         """
         part, rows = state[source]
         outputs = judged.texts_of(part)[text][rows]
@@ -183,13 +182,12 @@ def _parts(found: xr.Dataset) -> dict[str, xr.Dataset]:
 
 def _times(ranking: Any, names: list[str]) -> list[list[float]]:
     """How many times the score of the first model each has, with the ends of the interval."""
-    found = {names[0]: [1.0, 1.0, 1.0]}
-    for one in ranking.differences:
-        if names[0] in (one.first, one.second):
-            of = one if one.second == names[0] else one.swapped()
-            base, value = (ranking.values[name] for name in (of.second, of.first))
-            found[of.first] = [value / base if base else np.nan, of.ratio_low, of.ratio_high]
-    return [found[name] for name in names]
+    first, found = ranking.values[names[0]], [[1.0, 1.0, 1.0]]
+    for name in names[1:]:
+        one = ranking.difference(name, names[0])
+        times = ranking.values[name] / first if first else np.nan
+        found.append([times, one.ratio_low, one.ratio_high])
+    return found
 
 
 def _with_ends(values: np.ndarray) -> np.ndarray:

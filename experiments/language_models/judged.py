@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy import stats
 from scipy.special import entr, stdtr
 
 import condvendi_jax as cv
@@ -39,9 +40,6 @@ def labelled(pairs: data.PairedEmbeddings) -> data.PairedEmbeddings:
 
     Booleans are `same` (by people), `train` (the pairs from which a bandwidth is chosen) and
     `equal` (two equal texts); `classes` is 1 for one class of the benchmark, 0 for two, or -1.
-
-    Raises:
-      ValueError: there are no second answers, or labels are not 0 and 1.
     """
     if "second" not in pairs.further:
         raise ValueError("--second: the embeddings of the second answers are missing.")
@@ -138,10 +136,7 @@ def by_prompt(pairs: data.PairedEmbeddings) -> tuple[np.ndarray, np.ndarray]:
     """The row numbers of every answer, `[models, prompts, answers]`, and the prompts' labels.
 
     Models are in the order in which they occur, prompts in that of their labels, the answers to a
-    prompt in that of the rows.
-
-    Raises:
-      ValueError: models or prompts have different numbers of answers, or one each.
+    prompt in that of the rows: two or more, as many to every prompt.
     """
     counts = models.check_shared(pairs)
     if len(set(counts.tolist())) > 1 or counts[0] < 2:
@@ -167,11 +162,7 @@ def numbers(pairs: data.PairedEmbeddings, role: str, rows: np.ndarray) -> np.nda
 
 
 def by_model(pairs: data.PairedEmbeddings, rows: np.ndarray, role: str) -> tuple[str, ...]:
-    """The label of each model, or what its name says where there are no such labels.
-
-    Raises:
-      ValueError: a model has two.
-    """
+    """The one label of each model, or what its name says where there are no such labels."""
     labels = pairs.labels[role if role in pairs.labels else "models"].astype(str)
     words = labels[rows].reshape(len(rows), -1)
     for of_model in words:
@@ -218,12 +209,11 @@ def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Datas
     Log Conditional-Vendi and 1 / Conditional-RKE are means over the prompts: paired t-tests compare
     these means, and errors of the scores are to first order.
 
-    Returns:
-      Over `score` and `model`: `value`; `error`, one standard error over the prompts; `interval`,
-      95%, over `side`, of the unbiased score as `cv.evaluate`; `letters` (models that share one
-      cannot be told apart at 0.05); `half`, the score of the first half of the answers. Over
-      `other` too: `difference`, of the model less the other, with `difference_error`, and `p_value`
-      by Holm over all pairs within a score.
+    Over `score` and `model`: `value`; `error`, one standard error over the prompts; `interval`,
+    95%, over `side`, of the unbiased score as `cv.evaluate`; `letters` (models that share one
+    cannot be told apart at 0.05); `half`, the score of the first half of the answers. Over `other`
+    too: `difference`, of the model less the other, with `difference_error`, and `p_value` by Holm
+    over all pairs within a score.
     """
     names, (count, n) = list(models), outputs.shape[1:3]
     of_prompts = entropies(outputs, width.outputs)
@@ -231,7 +221,8 @@ def scored(outputs: np.ndarray, models: Sequence[str], width: Width) -> xr.Datas
     terms = np.concatenate([of_prompts[:1], np.exp(-of_prompts[1:])])
     influences = np.concatenate([values[:1], -(values[1:] ** 2)])[..., None] * terms
     apart, moved = (of[:, :, None] - of[:, None] for of in (terms, influences))
-    (error, spread, of_two), mean = map(_error_of, (influences, apart, moved)), apart.mean(axis=-1)
+    error, spread, of_two = (stats.sem(of, axis=-1) for of in (influences, apart, moved))
+    mean = apart.mean(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(count - 1, -np.abs(mean) / spread)
     p = np.where(np.abs(mean) < 1e-12, 1.0, p)  # By rounding alone.
@@ -269,7 +260,3 @@ def in_words(words: str, *fields: xr.DataArray) -> xr.Dataset:
         return "-" if np.isnan(numbers[0]) else words.format(*numbers)
 
     return xr.Dataset({"value": xr.apply_ufunc(written, *fields, vectorize=True)})
-
-
-def _error_of(influences: np.ndarray) -> np.ndarray:
-    return influences.std(axis=-1, ddof=1) / np.sqrt(influences.shape[-1])

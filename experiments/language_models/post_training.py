@@ -84,24 +84,21 @@ class PostTraining(lab.Study):
     @property
     def steps(self) -> list[tuple[int, int]]:
         """The stages before and after each step, and the first and the last."""
-        last = len(self.stages) - 1
-        found = list(itertools.pairwise(range(last + 1)))
-        return found if last == 1 else [*found, (0, last)]
+        count = len(self.stages)
+        return list(dict.fromkeys([*itertools.pairwise(range(count)), (0, count - 1)]))
 
     def compute(self, state, context, *, benchmark, text, scale):
         """The scores after every stage, and what every step changes.
 
-        Returns:
-          What `judged.scored` gives of the stages as models, and `full`, the scores of the prompts
-          without an empty answer. Over `score` and `step`: `effect`, the mean change of a prompt's
-          effective number over its standard deviation; `narrower`, the share of prompts whose
-          effective number falls, ties counting half. Over `model`: `words`, the mean length;
-          `empty`, how many answers have no word; `unlike`, 1 less the mean cosine of two answers to
-          a prompt; `near`, the mean cosine of an answer and its prompt. `correlation` over `score`,
-          `model` and `end`: Spearman's, of the prompts' effective numbers with `distinct`, with a
-          95% interval over the prompts. `reweighted` over `score`, `distance` and `model`: the
-          papers' score at the weights of `reweight`, for the last benchmark's whole answers at
-          the scale shown.
+        What `judged.scored` gives of the stages as models, and `full`, the scores of the prompts
+        without an empty answer. Over `score` and `step`: `effect`, the mean change of a prompt's
+        effective number over its standard deviation; `narrower`, the share of prompts whose
+        effective number falls, ties counting half. Over `model`: `words`, the mean length; `empty`,
+        how many answers have no word; `unlike`, 1 less the mean cosine of two answers to a prompt;
+        `near`, the mean cosine of an answer and its prompt. `correlation` over `score`, `model` and
+        `end`: Spearman's, of the prompts' effective numbers with `distinct`, with a 95% interval
+        over the prompts. `reweighted` over `score`, `distance` and `model`: the papers' score at
+        the weights of `reweight`, for the last benchmark's whole answers at the scale shown.
         """
         part, rows = state[benchmark, text]
         outputs, count = part.outputs[rows], rows.shape[1]
@@ -155,15 +152,14 @@ class PostTraining(lab.Study):
         An MMD within each of P prompts is root P times the one of all answers.
         """
         prompt = np.repeat(np.arange(outputs.shape[1], dtype=np.float32), outputs.shape[2])[:, None]
-        values = np.empty((len(_ORDERS), len(self.distances), len(outputs)))
-        for stage, answers in enumerate(outputs.reshape(len(outputs), len(prompt), -1)):
+        values = []
+        for answers in outputs.reshape(len(outputs), len(prompt), -1):
             equal = cv.Pairs(answers, prompt, **width.kernels)
-            for place, within in enumerate(self.distances):
+            for within in self.distances:
                 weights = reweight(equal, distance=within / outputs.shape[1] ** 0.5)
                 pairs = cv.Pairs(answers, prompt, weights=weights, **width.kernels)
-                for score, order in enumerate(_ORDERS):
-                    values[score, place, stage] = cv.decompose(pairs, order=order).conditional
-        return values
+                values.append([cv.decompose(pairs, order=order).conditional for order in _ORDERS])
+        return np.reshape(values, (len(outputs), -1, len(_ORDERS))).T
 
     def changes(self, found: xr.Dataset) -> xr.Dataset:
         """What each step changes, over `step`; errors and p-values are of paired tests."""
@@ -192,22 +188,22 @@ class PostTraining(lab.Study):
     @classmethod
     def facts(cls, runs):
         (run,) = runs
-        found, study = run.found, run.study
-        rows, scores = ("benchmark", "text"), (judged.UNBIASED, judged.SCORES[0])
-        unbiased, vendi = (found.sel(score=score, scale=1) for score in scores)
-        words = [
-            judged.in_words("{:.3g}±{:.2g}", one.value, one.error) for one in (unbiased, vendi)
-        ]
+        found, vendi, rows = run.found, "Conditional-Vendi", ("benchmark", "text")
+        base = found.sel(scale=1)
+        words = judged.in_words("{:.3g}±{:.2g}", base.value, base.error)
 
         def of(score: int, benchmark: str = BOTH, text: int = 0, scale: float = 1) -> xr.Dataset:
             return found.isel(score=score, text=text).sel(benchmark=benchmark, scale=scale)
 
+        def table(score: str) -> Table:
+            return tables.table(words.sel(score=score), rows=rows, columns="model")
+
         return {
             "of": of,
-            "steps": study.changes,
-            "of_unbiased": tables.table(words[0], rows=rows, columns="model"),
-            "of_vendi": tables.table(words[1], rows=rows, columns="model"),
-            "of_steps": _in_words(study.changes(vendi), rows),
+            "steps": run.study.changes,
+            "of_unbiased": table(judged.UNBIASED),
+            "of_vendi": table(vendi),
+            "of_steps": _in_words(run.study.changes(base.sel(score=vendi)), rows),
         }
 
     @classmethod
@@ -296,13 +292,11 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 def reweight(pairs: cv.Pairs, *, distance: float) -> np.ndarray:
     """The weights `[n]` of largest H(X|T), or H(X), within a distance of equal weights u.
 
-    They keep the share of each prompt and (q - u)' K (q - u) <= distance^2, the squared MMD for the
-    product K of both kernels (Wu and Farnia, arXiv 2609.02275, eq. 1). Right to 2e-4 nats, or with
-    a warning. Minutes at n = 400, seconds under `Indicator`. A score of q is one of another law.
-
-    Args:
-      pairs: the data, without weights. A single output to a prompt keeps its weight.
-      distance: the largest MMD; within one of P `Indicator` prompts, sqrt(P) times as much.
+    They keep the share of each prompt, and the weight of a single output to one, and
+    (q - u)' K (q - u) <= distance^2, the squared MMD for the product K of both kernels (Wu and
+    Farnia, arXiv 2609.02275, eq. 1); within one of P `Indicator` prompts the MMD may be sqrt(P)
+    times as large. Right to 2e-4 nats, or with a warning. Minutes at n = 400, seconds under
+    `Indicator`. A score of q is one of another law.
     """
     limit = checks.check_number(distance, name="distance", above=0) ** 2
     near, kinds = pairs.gathered(), pairs.prompt_kinds[1]

@@ -68,16 +68,15 @@ class SameAnswers(lab.Study):
     def compute(self, state, context, *, part):
         """How far each judge agrees with people, and what each bandwidth counts.
 
-        Returns:
-          `auc` over `judge` and `end` (the value and the ends of its 95% interval over the pairs):
-          the probability that of a pair of either kind the one that people call the same is the one
-          that is more alike, ties counting half; for yes and no it is the mean of the shares that
-          are right of each kind. `judged`, the number of pairs that a judge knows. Over `width`:
-          `number`, the mean effective number of pairs that are the `same` and that are `different`
-          (the axis `label`); `counted`, 1 over the mean of k^2, an effective number of answers,
-          whose value by the labels is `wanted`. Over `bin`: `alike`, the mean of k^2 of the pairs
-          in it at the bandwidth from the judgements, and `share`, that of the pairs that people
-          call the same, with `share_error`.
+        `auc` over `judge` and `end` (the value and the ends of its 95% interval over the pairs):
+        the probability that of a pair of either kind the one that people call the same is the one
+        that is more alike, ties counting half; for yes and no it is the mean of the shares that are
+        right of each kind. `judged`, the number of pairs that a judge knows. Over `width`:
+        `number`, the mean effective number of pairs that are the `same` and that are `different`
+        (the axis `label`); `counted`, 1 over the mean of k^2, an effective number of answers, whose
+        value by the labels is `wanted`. Over `bin`: `alike`, the mean of k^2 of the pairs in it at
+        the bandwidth from the judgements, and `share`, that of the pairs that people call the same,
+        with `share_error`.
         """
         train = state.labels["train"]
         pairs = state.rows(train if part == _PARTS[0] else ~train)

@@ -9,8 +9,7 @@ from oracles import gaussian_gram, scores
 from small import flags
 
 from experiments.calibration import bandwidth_rules
-from experiments.calibration.bandwidth_rules import BandwidthRules
-from experiments.calibration.known_modes import OPEN, TOTAL, Half, Question
+from experiments.calibration.bandwidth_rules import OPEN, TOTAL, BandwidthRules, Half, Question
 from experiments.lab import Context, pages
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import io as matlab
 from small_repositories import make, repository
 
-from experiments.builders import captioners
+from experiments.builders import captions
 
 
 def struct(**columns):
@@ -53,7 +53,7 @@ def test_captioners_answer_the_prompts_of_pictures_that_all_have(tmp_path):
     tables["datasets/IC/ic_test.tsv"] = b"yes\tsecond of 2\tf\t9\t2\nyes\tof 4 \tf\t9\t4"
     clones = repository(tmp_path / "a", "a/a", files), repository(tmp_path / "b", "a/b", tables)
     files = {"captioners": {name: f"{name}.json" for name in said}}
-    made = make(captioners, tmp_path, *clones, FILES=files)
+    made = make(captions, tmp_path, *clones, name="captioners", FILES=files)
     found, texts = made.pairs, made.texts
     assert found.labels["models"].tolist() == ["beam"] * 2 + ["nucleus"] * 2
     assert found.labels["prompt"].tolist() == [0, 1] * 2
@@ -64,7 +64,7 @@ def test_captioners_answer_the_prompts_of_pictures_that_all_have(tmp_path):
 
 def test_people_s_captions_have_another_person_s_as_prompt(pascal, tmp_path):
     sentences, clone = pascal
-    found, *_, texts = make(captioners, tmp_path, clone, name="fifty_captions")
+    found, *_, texts = make(captions, tmp_path, clone, name="fifty_captions")
     assert found.labels["prompt"].tolist() == [0] * 6 + [1] * 6
     written = [text.strip() for own in sentences for text in own]
     np.testing.assert_allclose(found.outputs, texts.rows(written), atol=2.0**-8)
@@ -73,7 +73,7 @@ def test_people_s_captions_have_another_person_s_as_prompt(pascal, tmp_path):
 
 def test_a_judged_pair_is_two_rows_with_votes_and_scores(pascal, tmp_path):
     sentences, clone = pascal
-    found, *_, texts = make(captioners, tmp_path, clone, name="judged_pairs")
+    found, *_, texts = make(captions, tmp_path, clone, name="judged_pairs")
     labels = found.labels
     assert labels["task"].tolist() == ["HC", "HC", "MM", "MM", "HC", "HC"]
     assert labels["people"].tolist() == [2, 1, 0, 3, 3, 0]
@@ -86,8 +86,8 @@ def test_a_judged_pair_is_two_rows_with_votes_and_scores(pascal, tmp_path):
 
 
 def test_cider_is_the_mean_cosine_of_weighted_word_sequences():
-    frequency = captioners.Counter({("dog",): 1, ("runs",): 2, ("cat",): 1, ("dog", "runs"): 1})
-    found = captioners.cider("Dog runs", ["the dog", "dog runs"], frequency, 4)
+    frequency = captions.Counter({("dog",): 1, ("runs",): 2, ("cat",): 1, ("dog", "runs"): 1})
+    found = captions.cider("Dog runs", ["the dog", "dog runs"], frequency, 4)
     rare, common = np.log(4), np.log(2)
     # Of single words, "the" is in no picture's captions: as rare as one that is in one.
     one = rare**2 / np.sqrt((rare**2 + common**2) * 2 * rare**2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_repositories import make, picture, repository
 
-from experiments.builders import gallery
+from experiments.builders import t2i
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +33,9 @@ RENDERS = {
 
 
 def test_single_pictures_of_known_prompts_are_kept_in_order(tmp_path):
-    files = {f"{gallery.RENDERS}/{path}": content for path, content in RENDERS.items()}
+    files = {f"{t2i.RENDERS}/{path}": content for path, content in RENDERS.items()}
     clone = repository(tmp_path / "clone", "dcsan/imagen", files | SHEETS)
-    pairs, _, cut, _, texts = make(gallery, tmp_path, clone)
+    pairs, _, cut, _, texts = make(t2i, tmp_path, clone, name="gallery")
     models = ["latent diffusion"] * 3 + ["Midjourney", "DALL-E 2"] + ["DALL-E mini"] * 2
     assert pairs.labels["models"].tolist() == models
     assert pairs.labels["prompt"].tolist() == [0, 0, 0, 0, 0, 1, 2]

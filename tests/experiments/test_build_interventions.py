@@ -5,7 +5,7 @@ import json
 import numpy as np
 from small_repositories import make, repository
 
-from experiments.builders import interventions
+from experiments.builders import answers
 
 
 def record(cure, number):
@@ -29,7 +29,7 @@ def stories(model):
         | {"generated_text": f"{model} {sampler} {prompt} {repetition}" + repetition * " word"}
         | {"judgment": {"overall_score": repetition + 0.5}}
         for repetition in (2, 1)  # The first story is short.
-        for sampler in reversed(interventions.SAMPLED)
+        for sampler in reversed(answers.SAMPLED)
         for prompt in ("b", "a")
     ]
     return json.dumps({"model_name": model, "samples": samples}).encode()
@@ -37,7 +37,7 @@ def stories(model):
 
 def test_answers_are_by_cure_and_prompt_with_the_reward_of_their_class(tmp_path):
     files = [{}, {}, {}]
-    for cure, (_, place, path) in interventions.FILES.items():
+    for cure, (_, place, path) in answers.FILES.items():
         files[place][path] = lines(cure, (2, 10) if place == 1 else (10, 2))
     files.append({f"results/{model}_judged_1.json": stories(model) for model in "mn"})
     files[-1] |= {
@@ -45,11 +45,9 @@ def test_answers_are_by_cure_and_prompt_with_the_reward_of_their_class(tmp_path)
         "results/m_bench_1.json": b"nor this",
     }
     clones = [repository(tmp_path / str(n), f"o/{n}", of) for n, of in enumerate(files)]
-    pairs, _, cut, _, texts = make(interventions, tmp_path, *clones, LEAST=6)
+    pairs, _, cut, _, texts = make(answers, tmp_path, *clones, name="interventions", LEAST=6)
     labels = pairs.labels
-    each = [(arm, 6) for arm in interventions.FILES] + [
-        (arm, 8) for arm in interventions.SAMPLED.values()
-    ]
+    each = [(arm, 6) for arm in answers.FILES] + [(arm, 8) for arm in answers.SAMPLED.values()]
     assert labels["models"].tolist() == [arm for arm, count in each for _ in range(count)]
     assert labels["source"].tolist() == ["prompts"] * 24 + ["training"] * 12 + ["samplers"] * 40
     assert labels["quality"].tolist() == [9, 2, 9, 9, 10, 9] * 6 + [0, 2.5] * 20
@@ -58,11 +56,11 @@ def test_answers_are_by_cure_and_prompt_with_the_reward_of_their_class(tmp_path)
     assert len(np.unique(prompt)) == 2 + 2 + 4
     assert prompt[:6].tolist() == prompt[18:24].tolist() and prompt[0] == prompt[2] != prompt[3]
     whole = [t for n in (2, 10) for t in record("asked again", n)["generations"]]
-    np.testing.assert_allclose(pairs.outputs[:6], texts.rows(whole), atol=interventions.STEP)
+    np.testing.assert_allclose(pairs.outputs[:6], texts.rows(whole), atol=answers.STEP)
     asked = texts.rows(["question 2", "question 10"])
     np.testing.assert_allclose(pairs.prompts[[24, 27]], asked, atol=1e-3)
     length = cut["truncated"]["training"]
     first = [" ".join(t.split()[:length]) for t in record("Llama 3.1 8B", 2)["generations"]]
     np.testing.assert_allclose(
-        pairs.further["truncated"][24:27], texts.rows(first), atol=interventions.STEP
+        pairs.further["truncated"][24:27], texts.rows(first), atol=answers.STEP
     )

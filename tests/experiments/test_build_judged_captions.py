@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_repositories import make, repository
 
-from experiments.builders import judged_captions
+from experiments.builders import captions
 
 pytestmark = pytest.mark.slow
 OWN = {
@@ -14,15 +14,16 @@ OWN = {
 
 
 def test_judgements_and_changed_captions_are_paired_with_photographs(tmp_path, monkeypatch):
-    monkeypatch.setattr(judged_captions, "PHOTOGRAPHS", tmp_path / "captions.npz")
-    np.savez(judged_captions.PHOTOGRAPHS, outputs=np.array([[0.8, 0.6], [0, 1]], "f2"))
+    monkeypatch.setattr(captions, "FIRST_CAPTIONS", tmp_path / "captions.npz")
+    np.savez(captions.FIRST_CAPTIONS, outputs=np.array([[0.8, 0.6], [0, 1]], "f2"))
     lines = [f"{n}#{k}\t{text}" for n, own in OWN.items() for k, text in enumerate(own)]
     files = {
         "Flickr8k.token.txt": "\n".join(lines).encode(),
         "ExpertAnnotations.txt": b"a.jpg\tb.jpg#2\t1\t2\t4\nb.jpg\tb.jpg#2\t4\t4\t4",
         "CrowdFlowerAnnotations.txt": b"b.jpg\ta.jpg#2\t0.25\t1\t3\nb.jpg\tb.jpg#2\t1\t3\t0",
     }
-    found, *_, texts = make(judged_captions, tmp_path, repository(tmp_path / "t", "a/t", files))
+    clone = repository(tmp_path / "t", "a/t", files)
+    found, *_, texts = make(captions, tmp_path, clone, name="judged_captions")
     labels = found.labels  # Without experts' judgements of a photograph's own captions.
     assert labels["people"][:8].tolist() == [1, 2, 4, 0.25, 1, 2, 1, 0]
     assert labels["photograph"][:6].tolist() == [0, 0, 0, 1, 1, 0]

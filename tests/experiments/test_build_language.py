@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_repositories import make, repository
 
-from experiments.builders import language
+from experiments.builders import answers
 
 pytestmark = pytest.mark.slow
 
@@ -35,17 +35,19 @@ def clone(tmp_path):
 
 
 def test_systems_are_chosen_by_their_variants_and_sizes_alone():
-    chosen = language.chosen_systems(sorted(SYSTEMS))
+    chosen = answers.chosen_systems(sorted(SYSTEMS))
     assert chosen == ["b", "b_concise", "b_verbose", "Qwen1.5-1.8B-Chat", "Qwen1.5-14B-Chat"]
 
 
 def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path, clone):
-    pairs, _, cut, _, texts = make(language, tmp_path, clone, EVERY=2, PERCENTILE=50.0)
+    pairs, _, cut, _, texts = make(
+        answers, tmp_path, clone, name="language", EVERY=2, PERCENTILE=50.0
+    )
     # Of 16 that all answered (number 3 is missing), every second.
     numbers = [n for n in range(17) if n != 3][::2]
     assert cut["instructions"] == {"of": 16, "every": 2, "kept": 8}
     assert pairs.labels["prompt"].tolist() == list(range(0, 16, 2)) * 5
-    systems = language.chosen_systems(SYSTEMS)
+    systems = answers.chosen_systems(SYSTEMS)
     assert pairs.labels["models"].tolist() == np.repeat(systems, 8).tolist()
     written = [answer(system, number) for system in systems for number in numbers]
     assert pairs.labels["words"].tolist() == [len(text.split()) for text in written]

@@ -6,7 +6,7 @@ import pytest
 from small_repositories import Corners, make, picture, repository
 
 from condvendi_jax.encoders import efficientnet
-from experiments.builders import lite2, t2i
+from experiments.builders import t2i
 
 SHEET = '\ufeffPrompt,文本,类别,来源\nA red cat,猫,颜色,DrawBench\n"Fish, burning",鱼,反事实,ViLG\n'
 
@@ -53,7 +53,7 @@ def published(blocks):
 
 
 def test_lite2_is_lite0s_network_with_strides_of_its_own():
-    strides = lite2.Lite2Encoder.strides
+    strides = t2i.Lite2Encoder.strides
     assert strides == (1, 2, 1, 1, 2, 1, 1, *(2, 1, 1, 1), *[1] * 4, *(2, 1, 1, 1, 1), 1)
     folded = efficientnet.fold_batch_norms(published(21), strides)
     wanted = published(21)["_blocks.20._depthwise_conv.weight"][:, 0].transpose(1, 2, 0)
@@ -63,6 +63,6 @@ def test_lite2_is_lite0s_network_with_strides_of_its_own():
     small = efficientnet.fold_batch_norms(published(4))
     small["head"] = jax.tree.map(lambda of: np.tile(of, 320)[..., :1280], small["head"])
     pictures = np.random.default_rng(1).integers(0, 256, (1, 260, 260, 3), np.uint8)
-    found = lite2.Lite2Encoder(small).encode(pictures)
+    found = t2i.Lite2Encoder(small).encode(pictures)
     np.testing.assert_allclose(found, efficientnet.features(small, pictures, strides), rtol=1e-5)
     assert np.abs(found - efficientnet.features(small, pictures)).max() > 1e-3

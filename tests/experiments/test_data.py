@@ -132,12 +132,8 @@ def test_the_shipped_files_are_small():
     assert sum(sizes.values()) - sizes["emoji"] <= 125e6
 
 
-def test_a_mixture_is_filled_alike_whatever_its_size():
-    def filled(n, seed):
-        arrays = [np.empty((n, d), np.float32) for d in (6, 4)]
-        mixture.fill_mixture(*arrays, seed=seed)
-        return arrays
-
-    for longer, shorter, other in zip(filled(50, 3), filled(40, 3), filled(40, 4), strict=True):
+def test_a_mixture_is_drawn_alike_whatever_its_size():
+    drawn = (mixture.draw(n, (6, 4), seed) for n, seed in ((50, 3), (40, 3), (40, 4)))
+    for longer, shorter, other in zip(*drawn, strict=True):
         np.testing.assert_array_equal(longer[:40], shorter)
         assert (shorter != other).all(axis=1).any()

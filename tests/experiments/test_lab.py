@@ -34,9 +34,9 @@ from experiments.lab import (
     Scales,
     checking,
     figures,
-    folders,
     printing,
     records,
+    registry,
     runner,
     scales,
     sizes,
@@ -249,12 +249,12 @@ def test_the_state_of_a_run_is_read_without_its_study_and_its_cells(tmp_path, ow
     folder = execute(tmp_path, *own()).folder
     (first, *_), run = sorted(folder.glob("*.nc")), folder / "run.json"
     first.write_bytes(b"")  # Only names count.
-    assert folders.state(Toy, folder) == "complete"
-    assert folders.state(changed(Toy, version=2), folder).startswith("of version 1;")
+    assert registry.state(Toy, folder) == "complete"
+    assert registry.state(changed(Toy, version=2), folder).startswith("of version 1;")
     first.unlink()
-    assert folders.state(Toy, folder) == "1 of 2 cells"
+    assert registry.state(Toy, folder) == "1 of 2 cells"
     run.write_text("{}")
-    assert folders.state(Toy, folder) == "unreadable"
+    assert registry.state(Toy, folder) == "unreadable"
 
 
 def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
@@ -264,7 +264,7 @@ def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
         changed = bytearray(content)
         changed[at] ^= 1
         path.write_bytes(bytes(changed))
-        with pytest.raises(folders.DamagedError):
+        with pytest.raises(store.DamagedError):
             store.read(path)
 
 
@@ -405,8 +405,7 @@ def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
 
 def test_two_runs_on_one_folder_do_not_mix(tmp_path, own):
     run = execute(tmp_path, *own())
-    arguments = (run.folder, Toy, run.identity, list(run.results))
-    with store.Store(*arguments), pytest.raises(ValueError, match="another run is writing here"):
+    with store.locked(run.folder), pytest.raises(ValueError, match="another run is writing here"):
         execute(tmp_path, *own())
     execute(tmp_path, *own())
 
@@ -533,35 +532,25 @@ def test_bandwidths_are_the_rules_and_multiples_of_them():
     assert widths(Scales(kernel="cosine").resolve(pairs, 0)) == [(None, None)]
 
 
-def given(**widths):
-    return {f"{name}_bandwidth": width for name, width in widths.items()}
+def test_one_bandwidth_alone_is_refused():
+    with pytest.raises(ValueError, match="give both"):
+        Scales(output_bandwidth=1.0).resolve(pairs_of(), 0)
 
 
 @pytest.mark.parametrize(
-    ("kernels", "message"),
+    ("kind", "flags", "message"),
     [
-        (Scales(rule="median", **given(output=1.0, prompt=1.0)), "--rule=median means nothing"),
-        (Scales(rule="median", kernel="cosine"), "--rule=median means nothing"),
-        (Scales(**given(output=1.0)), "give both"),
-        (Rules(rules=("median",), **given(prompt=1.0)), "--rules and --prompt_bandwidth: give one"),
+        (Scales, "--rule=std --kernel=cosine", "--rule means nothing with --kernel=cosine"),
+        (Scales, "--rule=std --output_bandwidth=1", "--rule and --output_bandwidth: give one"),
+        (Rules, "--rules=std --prompt_bandwidth=1", "--rules and --prompt_bandwidth: give one"),
+        (Scales, "--scales=1,1", "--scales: 1 is given twice; give it once"),
+        (Scales, "--scales=1,0", r"--scales: expected a number above 0, received 0\.0"),
+        (Scales, "--output_bandwidth=inf", "--output_bandwidth: expected a number above 0"),
     ],
 )
-def test_bandwidths_that_make_no_sense_are_refused(kernels, message):
+def test_bandwidths_that_make_no_sense_are_refused(kind, flags, message):
     with pytest.raises(ValueError, match=message):
-        kernels.resolve(pairs_of(), 0)
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("--scales=1,1", "--scales: 1 is given twice; give it once"),
-        ("--scales=1,0", r"--scales: expected a number above 0, received 0\.0"),
-        ("--output_bandwidth=inf", "--output_bandwidth: expected a number above 0"),
-    ],
-)
-def test_numbers_that_are_no_bandwidths_are_refused(argument, message):
-    with pytest.raises(ValueError, match=message):
-        parse(Scales, [argument])
+        parse(kind, flags.split())
 
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path, capsys):

@@ -13,8 +13,7 @@ from flax import nnx
 
 from experiments.generators import diffusion, fitting, latent_diffusion, picture_encoder, pictures
 from experiments.generators.fitting import Places
-from experiments.generators.latent_diffusion import GRID, Sizes, Training
-from experiments.generators.networks import Autoencoder, Denoiser
+from experiments.generators.latent_diffusion import GRID, Autoencoder, Denoiser, Sizes, Training
 from experiments.lab import records
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optax_promotes")]

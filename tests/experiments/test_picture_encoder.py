@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments.data import load
-from experiments.generators import networks, picture_encoder, pictures
+from experiments.generators import fitting, latent_diffusion, picture_encoder, pictures
 from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 
@@ -23,7 +23,7 @@ TINY = Training("fashion", channels=1, hidden=4, features=8, steps=60, batch=16,
 def stirred():
     """A network for loops none of whose parameters is zero."""
     graph, state = nnx.split(
-        networks.looped(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
+        latent_diffusion.looped(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
     )
     leaves, tree = jax.tree.flatten(state)
     keys = jax.random.split(jax.random.key(0), len(leaves))
@@ -41,7 +41,7 @@ def test_features_are_directions_and_the_same_in_the_loops_of_a_sampler():
     assert np.abs(features[0] - features[1]).max() > 1e-3
     graph = nnx.graphdef(picture_encoder.PictureEncoder(TINY, rngs=nnx.Rngs(0)))
     plain = nnx.merge(graph, nnx.state(network))
-    assert plain.blocks[0].first.conv_general_dilated is not networks.as_product
+    assert plain.blocks[0].first.conv_general_dilated is not latent_diffusion.as_product
     np.testing.assert_allclose(features, plain(pixels), atol=1e-5)
 
 
@@ -106,7 +106,7 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     directions = picture_encoder.prompts_of("fashion")
     np.testing.assert_allclose(directions, unit, atol=1e-6)
     pixels, kinds = found.part(held_out=True)
-    features = picture_encoder.features_of(encoder, pixels)
+    features = fitting.in_parts(encoder, pixels)
     logits = np.asarray(encoder.logits(jnp.asarray(features), directions))
     assert np.mean(picture_encoder.found_among(logits, kinds, 1)) > 0.95
     again = picture_encoder.load("fashion", places)  # Without pictures.

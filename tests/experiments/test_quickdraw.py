@@ -10,11 +10,10 @@ from small_repositories import Corners, make, repository
 
 from experiments.builders import common, quickdraw
 from experiments.data.wordings import WORDINGS
-from experiments.generators import quickdraw_vae
 
 pytestmark = pytest.mark.slow
 
-SHARD = f"{quickdraw_vae.FOLDER}/models/group1-shard1of1"
+SHARD = f"{quickdraw.FOLDER}/models/group1-shard1of1"
 NAMES = ["cat", "alarm_clock", "key"]
 LATENTS, SIDE, CHANNELS = 3, 2, (2, 4, 3)
 
@@ -36,8 +35,8 @@ def files(seed=0):
     entries = [{"name": name, "shape": array.shape} for name, array in weights.items()]
     manifest = {"paths": ["group1-shard1of1"], "weights": entries}
     return {
-        quickdraw_vae.LABELS: json.dumps({"labels": NAMES}).encode(),
-        quickdraw_vae.MODEL: json.dumps({"weightsManifest": [manifest]}).encode(),
+        quickdraw.LABELS: json.dumps({"labels": NAMES}).encode(),
+        quickdraw.MODEL: json.dumps({"weightsManifest": [manifest]}).encode(),
         SHARD: b"".join(array.tobytes() for array in weights.values()),
     }
 
@@ -97,7 +96,7 @@ def test_features_are_of_the_pictures_of_the_samples(built, monkeypatch):
     clone, folder, made = built
     monkeypatch.setattr(quickdraw, "PSI", (0.0, 0.5, 1.0))
     monkeypatch.setattr(quickdraw, "DRAWS", 4)
-    ink = quickdraw.draw(quickdraw_vae.load(clone))
+    ink = quickdraw.draw(quickdraw.load(clone)[1], 3)
     assert ink.shape == (3, 3, 4, 8, 8)
     pictures = np.stack([quickdraw.picture(one, 8) for one in ink[2, 1]])
     assert pictures.dtype == np.uint8
@@ -112,13 +111,13 @@ def test_features_are_of_the_pictures_of_the_samples(built, monkeypatch):
 
 
 def test_samples_are_those_of_the_format_at_scaled_latents(built):
-    published = quickdraw_vae.load(built[0])
-    assert published.names == ("cat", "alarm clock", "key")
-    assert [len(part) for part in published.decoder] == [LATENTS, 1 + len(NAMES), 3]
+    names, decoder = quickdraw.load(built[0])
+    assert names == ["cat", "alarm clock", "key"]
+    assert [len(part) for part in decoder] == [LATENTS, 1 + len(NAMES), 3]
     prompts = np.array([2, 0, 1, 1])
     latents = np.asarray(jax.random.normal(jax.random.key(5), (4, 3)))
     for psi in (0.0, 0.3, 1.0):
         expected = decode(arrays(), psi * latents, prompts)
         assert expected.shape == (4, 8, 8) and np.ptp(expected) > 0.5
-        drawn = quickdraw_vae.sample(published.decoder, jax.random.key(5), prompts, psi)
+        drawn = quickdraw.sample(decoder, jax.random.key(5), prompts, psi)
         np.testing.assert_allclose(drawn, expected, atol=1e-5)

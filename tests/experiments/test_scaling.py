@@ -13,9 +13,11 @@ from oracles import entropy, gaussian_gram
 from processes import started
 from small import small_pairs
 
-from experiments.cost import contests, engines, peers, scaling, timing
+import condvendi_jax as cv
+from experiments.cost import contests, engines, guides, peers, scaling, timing
 from experiments.cost.contests import CONTESTANTS, Entry, dataset
 from experiments.cost.scaling import Points, Scaling
+from experiments.data import mixture
 from experiments.lab import Bandwidths, Cell
 
 pytestmark = pytest.mark.slow
@@ -32,7 +34,7 @@ SCORES = ("vendi", "conditional", "information")
 def points(tmp_path_factory):
     """A mixture as the benchmark writes it, in float64 and as files."""
     folder = tmp_path_factory.mktemp("points")
-    scaling.write_mixture(folder, N, (24, 16), seed=3)
+    scaling.save(folder, "mixture", *mixture.draw(N, (24, 16), seed=3))
     paths = scaling.paths(folder, "mixture")
     return [np.load(path).astype(np.float64) for path in paths], paths
 
@@ -115,20 +117,54 @@ def test_a_budget_and_plain_quadrature_name_their_products(cell, exact):
     assert np.mean(values) == pytest.approx(exact["joint"], abs=0.2)
 
 
+@pytest.mark.parametrize("name", CONTESTANTS["guided step"])
+def test_a_guided_step_is_one_of_a_batch_with_a_full_window(name, tmp_path, monkeypatch):
+    pairs, widths = guides.random_pairs(FEW + 16, 0)
+    gaps = [of[:, None].astype(float) - of for of in pairs]
+    rms = [np.sqrt(np.mean(np.sum(of**2, axis=2))) for of in gaps]
+    assert [widths.outputs, widths.prompts] == pytest.approx(np.divide(rms, 2).tolist(), rel=1e-5)
+    scaling.save(tmp_path, "latents", *pairs)
+    asked: list[Any] = []
+    monkeypatch.setattr(contests, "run_cell", lambda *given: asked.extend(given) or ({}, {}))
+    study = settings(points={"latents": Points("points", FEW + 16, widths, "latents")})
+    context: Any = SimpleNamespace(say=print)
+    study.compute((tmp_path, 1e12), context, part="guided step", data="latents", n=FEW)
+    entries, cell, *_ = asked
+    monkeypatch.setattr(engines, "compiled", lambda *given: given)
+    step, read, inputs = entries[name].function(cell)
+    (found,) = read(step(*inputs)).values()
+    if name == "the sampler's step":
+        assert found > 0 and inputs[1].shape == (16, 8, 8, 8)
+        return
+    state, *batch = inputs
+    assert state.filled.shape == (FEW,) and state.filled.all()
+    for kept, fresh, of in zip(state.rows, batch, pairs, strict=True):
+        np.testing.assert_array_equal(np.concatenate([kept, fresh]), of)
+    kernels = widths.kernels | {"prompt_size": batch[1].shape[1], "window": FEW}
+    guide = cv.guidance.conditional_rke(**kernels)
+    if name == "Conditional-Vendi guide":
+        guide = cv.guidance.conditional_vendi(**kernels, truncation=FEW // 10)
+    expected: Any = guide.update(batch[0], state, batch[0], prompts=batch[1])[0]
+    assert found == pytest.approx(float(np.linalg.norm(expected)), rel=1e-3)
+
+
 def settings(**changes):
     widths = Bandwidths("given", 0.7, 0.9, "given")
-    kinds = {"mixture": "mixture", "own": "real", "own, narrow": "narrow"}
+    kinds = {"mixture": "mixture", "latents": "latents", "own": "real", "own, narrow": "narrow"}
     points = {name: Points("points", 6000, widths, kind) for name, kind in kinds.items()}
     given = {"device": "cpu", "platform": "cpu", "points": points, "versions": {"torch": "2.13"}}
     return Scaling(**(given | changes))
 
 
-def test_order_one_is_measured_on_all_data_and_the_rest_on_sizes_that_double():
-    cells = [tuple(cell.values.values()) for cell in settings(exact_n=1100, measure_n=5000).cells()]
+def test_order_one_is_measured_on_all_data_and_the_rest_on_sizes_that_grow():
+    study = settings(exact_n=1100, measure_n=5000, guidance_n=700)
+    cells = [tuple(cell.values.values()) for cell in study.cells()]
     order_two = [("order 2", "mixture", n) for n in (500, 1000, 2000, 4000, 8000, 20_000)]
     exact = [("exact", "mixture", n) for n in (500, 1100)]
     order_one = [("mixture", 5000), ("own", 4000), ("own, narrow", 4000)]
-    assert cells == [*order_two, *exact, *(("measure", *of) for of in order_one)]
+    order_one = [("measure", *of) for of in order_one]
+    steps = [("guided step", "latents", n) for n in (100, 300, 700)]
+    assert cells == [*order_two, *exact, *order_one, *steps]
 
 
 ENTRIES = {

@@ -14,7 +14,6 @@ from small_repositories import make, repository
 
 from experiments.builders import sketches
 from experiments.data import sets
-from experiments.generators import sketch_rnn
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +22,9 @@ KEY = jax.random.key(3)
 STEP = 10 / 32767
 
 
-def content(name, arrays, *, length=12, scale=50.0):
+def content(name, arrays, *, length=12):
     """A model's file: arrays of whole numbers of 16 bits."""
-    says = {"name": name, "mode": 2, "max_seq_len": length, "scale_factor": scale}
+    says = {"name": name, "mode": 2, "max_seq_len": length}
     encoded = [base64.b64encode(a.astype("<i2").tobytes()).decode() for a in arrays]
     return json.dumps([says, [list(a.shape) for a in arrays], encoded]).encode()
 
@@ -66,29 +65,28 @@ def reference(arrays, points):
 
 def load(folder, files):
     models = {f"models/{name}.gen.json": file for name, file in files.items()}
-    return sketch_rnn.load(repository(folder / "clone", "me/models", models), list(files))
+    return sketches.load(repository(folder / "clone", "me/models", models), list(files))
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     files = {
-        name: content(name, random_arrays(seed), length=10 + seed, scale=40.0 + seed)
+        name: content(name, random_arrays(seed), length=10 + seed)
         for seed, name in enumerate(MODELS)
     }
     return load(tmp_path_factory.mktemp("random"), files)
 
 
-def drawn(published, key=KEY, prompts=(0, 1, 2), **knobs):
+def drawn(published, key=KEY, **knobs):
     given = {"draws": 4, "max_steps": 9, "temperature": 1.0} | knobs
-    return np.asarray(sketch_rnn.sample(published.params, key, np.array(prompts), **given))
+    return np.asarray(sketches.sample(published[0], key, **given))
 
 
-def test_the_network_is_that_of_numpy_and_a_file_says_names_scales_and_lengths(published):
-    assert published.names == MODELS
-    assert (published.scales.tolist(), published.lengths.tolist()) == ([40, 41, 42], [10, 11, 12])
+def test_the_network_is_that_of_numpy_and_a_file_and_a_file_says_lengths(published):
+    assert published[1].tolist() == [10, 11, 12]
     points = np.random.default_rng(0).normal(size=(7, 5))
-    params = jax.tree.map(lambda array: array[1], published.params)
-    network: Any = functools.partial(sketch_rnn.advance, params)
+    params = jax.tree.map(lambda array: array[1], published[0])
+    network: Any = functools.partial(sketches.advance, params)
     started = np.concatenate([np.zeros((1, 5)), points]).astype(np.float32)
     _, found = jax.lax.scan(network, (np.zeros((1, 6), "f4"),) * 2, started[:, None])
     for step, wanted in enumerate(reference(random_arrays(1), points)):
@@ -106,7 +104,7 @@ def test_at_zero_every_step_is_the_most_likely_mean(published):
             pen = np.eye(3)[last["pens"].argmax()]
             ended = pen[2] or (points and points[-1][4])
             mean = last["means"][last["logits"].argmax()]
-            points.append(np.array(sketch_rnn.END if ended else [*mean, *pen]))
+            points.append(np.array(sketches.END if ended else [*mean, *pen]))
         np.testing.assert_allclose(drawing, points, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(found, found[:, :1].repeat(4, axis=1))
     other = drawn(published, key=jax.random.key(8), temperature=0.0)
@@ -121,7 +119,7 @@ def test_a_drawing_ends_and_stays_so(published):
     assert set(np.unique(pens)) == {0, 1}
     ended = found[..., 4] == 1
     assert ended.any() and (np.diff(ended.astype(int), axis=-1) >= 0).all()
-    np.testing.assert_array_equal(found[ended], np.tile(sketch_rnn.END, (ended.sum(), 1)))
+    np.testing.assert_array_equal(found[ended], np.tile(sketches.END, (ended.sum(), 1)))
 
 
 LOGITS, MEANS, DEVIATIONS, CORRELATIONS = (0.0, 1.0), (-5.0, 5.0), (0.5, 1.5), (0.8, -0.4)
@@ -137,7 +135,7 @@ def test_points_have_the_published_distribution(tmp_path, temperature):
     others = [np.zeros(shape) for shape in ((5, 8), (2, 8), (8,))]  # Every point has the same.
     model = load(tmp_path, {"dot": content("dot", [np.zeros((2, len(bias))), bias, *others])})
     sizes = {"draws": 2000, "max_steps": 4, "temperature": temperature}
-    points = drawn(model, prompts=(0,), **sizes)[0].reshape(-1, 5)
+    points = drawn(model, **sizes)[0].reshape(-1, 5)
     points = points[points[:, 4] == 0]
     n, second = len(points), points[:, 0] > 0  # Components are ten apart.
     assert n > 7000

@@ -17,7 +17,6 @@ from condvendi_jax.cli import flags
 from experiments import THEMES, lab
 from experiments import __main__ as overview
 from experiments.lab import Setup, registry, runner, sizes, store
-from experiments.lab.folders import state
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
@@ -96,7 +95,7 @@ def test_committed_results_are_whole_and_drawn(name):
         # What the list of studies reads in the place of the study.
         cells = json.loads((folder / store.RUN).read_bytes())["cells"]
         assert cells == {store.path_of(folder, c).name: c.coordinates for c in run.study.cells()}
-        assert state(known, folder) == "complete"
+        assert registry.state(known, folder) == "complete"
 
 
 @pytest.mark.parametrize("name", registry.NAMES)

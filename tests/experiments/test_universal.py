@@ -3,8 +3,8 @@
 import numpy as np
 
 from condvendi_jax.encoders import Encoder
-from experiments.builders import universal
-from experiments.builders.universal import UniversalEncoder
+from experiments.builders import common
+from experiments.builders.common import UniversalEncoder
 
 
 class Lengths:
@@ -21,7 +21,7 @@ class Lengths:
 
 
 def test_rows_are_unit_vectors_in_the_order_of_the_texts(monkeypatch):
-    monkeypatch.setattr(universal, "BATCH", 2)
+    monkeypatch.setattr(common, "UNIVERSAL_BATCH", 2)
     encoder = UniversalEncoder(Lengths())
     rows = encoder.encode(np.array(["abc", "a", "ab", "", "abcd"]))
     assert isinstance(encoder, Encoder)
