@@ -28,8 +28,8 @@ def repeats(study: str) -> str:
     return cited([group for group in groups() if study in group["studies"]]) or "-"
 
 
-def printed(paper: str, item: str) -> dict[str, list[float]]:
-    """The numbers that the file has of a figure or table, by their names in it."""
+def printed(paper: str, item: str) -> dict[str, Any]:
+    """What the file has of the numbers of a figure or table, by their names in it."""
     return next(g for g in groups() if g["paper"] == paper and item in g["items"])["printed"]
 
 
