@@ -16,7 +16,8 @@ def entropy(eigenvalues: Any, truncation: int | None = None) -> float:
     values = np.clip(np.sort(np.asarray(eigenvalues, np.float64))[::-1], 0, None)
     if truncation is not None:
         values = values[:truncation]
-        values = values + (1 - values.sum()) / truncation
+        # By rounding the sum may exceed one, where some of those kept are zero.
+        values = np.maximum(values + (1 - values.sum()) / truncation, 0)
     return float(special.entr(values).sum())
 
 
