@@ -76,7 +76,7 @@ print(f"{apart.sizes['pair']} pairs, told apart at some bandwidth: {int(apart.su
 print(f"pairs whose order turns round: {int(turns.sum())}")
 
 # %% [markdown]
-# Some pairs cannot be told apart at any bandwidth, and no test shows that an order depends on it.
+# Some pairs cannot be told apart at any bandwidth, and the order of two pairs depends on it.
 #
 # ## 4. Is the score near its limits?
 #
@@ -84,9 +84,9 @@ print(f"pairs whose order turns round: {int(turns.sum())}")
 
 # %%
 scored = swept.sel(sweep="outputs")
-ratio = scored.value.sel(model="Noto") / scored.value.sel(model="Emoji One 1")
-told = sign.sel(pair="Emoji One 1, Noto") != 0
-limit = scored.saturated.sel(model=["Emoji One 1", "Noto"]).any("model")
+ratio = scored.value.sel(model="Noto") / scored.value.sel(model="OpenMoji")
+told = sign.sel(pair="Noto, OpenMoji") != 0
+limit = scored.saturated.sel(model=["Noto", "OpenMoji"]).any("model")
 
 figure, ax = plt.subplots(figsize=(6, 3.3), layout="constrained")
 ax.plot(ratio.multiple, ratio, color="#999999", lw=1)
@@ -97,7 +97,7 @@ for rows, colour, mark, label in (
 ):
     ax.plot(ratio.multiple[rows], ratio[rows], mark, color=colour, label=label)
 ax.axhline(1, color="black", lw=0.8)
-ax.set(xscale="log", xlabel="bandwidth / that of the rule", ylabel="Noto / Emoji One 1")
+ax.set(xscale="log", xlabel="bandwidth / that of the rule", ylabel="Noto / OpenMoji")
 _ = ax.legend()
 print(f"{int(limit.sum())} of {limit.size} bandwidths are near a limit")
 

@@ -35,9 +35,11 @@ def spearman(
     `orders` are the Renyi orders of the scores, or of all of them. NaN where either is constant up
     to rounding: such a score is saturated.
     """
-    of_rows = zip(scores, np.broadcast_to(orders, len(scores)).tolist(), strict=True)
+    of_rows = np.broadcast_to(orders, len(scores)).tolist()
+    x = np.stack([ranks(row, order) for row, order in zip(scores, of_rows, strict=True)])
+    x, y = x - x.mean(axis=1, keepdims=True), ranks(wanted) - (len(wanted) + 1) / 2
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.corrcoef([ranks(wanted), *(ranks(*row) for row in of_rows)])[0, 1:]
+        return x @ y / np.sqrt(np.sum(x**2, axis=1) * np.sum(y**2))
 
 
 def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -93,7 +95,9 @@ def with_interval(
     NaN where the statistic is undefined; draws where it is undefined are left out.
     """
     whole = statistic(np.arange(n))
-    # The NaN of an undefined one comes with `whole`: percentiles of no number warn.
-    drawn = [np.where(np.isnan(whole), 0, statistic(rows)) for rows in draws]
-    ends = np.nanpercentile(drawn, [2.5, 97.5], axis=0) + 0 * whole
-    return np.stack([whole, *ends], axis=1)
+    found, defined = np.full((len(whole), 3), np.nan), ~np.isnan(whole)
+    found[:, 0] = whole
+    if defined.any():
+        drawn = np.stack([statistic(rows)[defined] for rows in draws])
+        found[defined, 1:] = np.nanpercentile(drawn, [2.5, 97.5], axis=0).T
+    return found
