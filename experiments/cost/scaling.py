@@ -225,11 +225,18 @@ class Scaling(lab.Study):
         (run,) = runs
         found, study = of_run(run), run.study
         dtype = next(iter(run.provenance.values()))["dtype"]
-        words = f"{study.device}, {study.cores} cores, {dtype}. Medians; bars: least to most of "
-        words += f"{study.repeats} calls or more."
-        drawn = draw_times(found), draw_shares(found, study.rtol)
-        named = zip(("scaling_time", "scaling_estimates"), drawn, strict=True)
-        return {name: style.caption(of, words) for name, of in named if of is not None}
+        words = (
+            f"seed {run.seed}. {study.device}, {study.cores} cores, {dtype}. Medians; bars: least "
+        )
+        words += f"to most of {study.repeats} calls or more."
+        mixed = f"mixture (d = {study.output_dimension}, {study.prompt_dimension}; bandwidth "
+        mixed += f"{study.bandwidth:g})"
+        drawn = {
+            "scaling_time": (draw_times(found), f"A {mixed}; guides: random latents"),
+            "scaling_estimates": (draw_shares(found, study.rtol), f"Sets, and a {mixed}"),
+        }
+        shown = {k: (of, data) for k, (of, data) in drawn.items() if of is not None}
+        return {k: style.caption(of, f"{data}; {words}") for k, (of, data) in shown.items()}
 
 
 def of_run(run: Run) -> xr.Dataset:
