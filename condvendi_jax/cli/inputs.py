@@ -15,11 +15,13 @@ from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, options
+from condvendi_jax.cli import flags as command_flags
 from condvendi_jax.cli.options import Options, Source, Target
 from condvendi_jax.data import bandwidth, pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
 from condvendi_jax.encoders.named import PREFIXES
+from condvendi_jax.inference import leaderboards
 from condvendi_jax.inference.datasets import Dataset, compare_pairs
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
@@ -30,6 +32,8 @@ from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[records.Records, dict[str, Any], bool]
+_OF_RECORDS = ("level", "equal_ratio", "csv", "csv_pairs", "json", "latex", "latex_details")
+_OF_RECORDS += ("overwrite", "verbose")
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
 
 
@@ -53,6 +57,8 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
     named = [*map(_split, words)]
     paths = [path for _, path in named]
     unnamed = [path for name, path in named if name is None]
+    if scores := [path for path in paths if leaderboards.record_in(path)]:
+        raise ValueError(f"{scores[0]}: is a record of scores, which condvendi compare takes.")
     answers = bool(paths) and _hold(paths, given)
     if not answers and (not paths or (len(paths) > 1 and not given.several)):
         wanted = "models" if given.several else "one model"
@@ -79,6 +85,28 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
     _check(given, models)
     return models
+
+
+def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
+    """The records of scores that the words name, by model in `rows`; None where none is one."""
+    started, named = time.perf_counter(), dict[str, Any]()
+    every = {path: (name, leaderboards.record_in(path)) for name, path in map(_split, words)}
+    others = [path for path, (_, record) in every.items() if record is None]
+    if len(others) == len(every):
+        return None
+    if others:
+        raise ValueError(f"{others[0]}: is no record of scores, as others of these files are.")
+    for path, (name, record) in every.items():
+        known = str((record or {}).get("model_info", {}).get("id"))
+        model = name or known.removeprefix("unknown/")
+        if model in named:
+            raise ValueError(f"{path}: a second record of {model!r}; name it, other={path}.")
+        named[model] = record
+    others = {field.name for field, *_ in command_flags.fields(type(given))} - {*_OF_RECORDS}
+    if further := [*filter(given.is_set, sorted(others))]:
+        raise ValueError(f"--{further[0]}: has no effect on records of scores; leave it out.")
+    files.check_targets(given.paths(Target), {"compare": [*every]}, overwrite=given.overwrite)
+    return Inputs(Dataset({}), named, {}, {"records": [*every]}, [], started)
 
 
 def _note(given: Options, words: str) -> None:

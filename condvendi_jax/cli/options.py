@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -158,6 +159,11 @@ class Options:
     latex_details: Target | None = flag(
         None, "The same with every choice and test in the paragraph, and all scores in the table."
     )
+    record: Target | None = flag(
+        help="Also write a record of Every Eval Ever to this file; of several models one each, "
+        "FILE-MODEL.json. condvendi compare takes records, too.",
+        endings=(".json",),
+    )
     x64: bool = flag(False, "Compute in float64.")
     overwrite: bool = flag(False, "Replace files that exist, but none that is read.")
     verbose: bool = flag(
@@ -245,7 +251,26 @@ def write(
     def as_csv(path: str) -> None:
         files.write_text(path, (plan or result).comma_separated())
 
+    def as_record(path: str) -> None:
+        if isinstance(result, Comparison):
+            records = result.record(encoder=read.described)
+            start = f"{path.removesuffix('.json')}-"
+        else:
+            file = pathlib.Path(read.described.get("outputs", ""))
+            name = next(iter(read.described.get("answers", {})), file.stem)
+            records, start = {"": result.record(name, encoder=read.described)}, path[:-5]
+        slugs = [re.sub(r"[^\w.@+-]+", "_", model) for model in records]
+        names = {f"{start}{slug}.json": m for slug, m in zip(slugs, records, strict=True)}
+        if len(names) < len(records):
+            raise ValueError(f"--record={path}: two models would have one file; rename one.")
+        if "" not in records:
+            targets = {f"--record of {model}": file for file, model in names.items()}
+            files.check_targets(targets, {}, overwrite=given.overwrite)
+        for file, model in names.items():
+            files.write_json(file, records[model])
+
     writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
+    writers["record"] = as_record
     writers["latex_details"] = functools.partial(as_latex, long=True)
     writers["csv_pairs"] = lambda path: files.write_text(path, result.comma_separated("pairs"))
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()

@@ -147,7 +147,11 @@ def score(argv: Sequence[str]) -> None:
 def compare(argv: Sequence[str]) -> None:
     """`condvendi compare`: several models side by side, under one bandwidth."""
     words, given = flags.parse(Compare, argv)
-    read, compared = read_and_compare(words, given)
+    if read := inputs.records_of_scores(words, given):
+        chosen = {"level": given.level, "equal_ratio": given.equal_ratio}
+        compared = inference.leaderboard(read.rows, **chosen)
+    else:
+        read, compared = read_and_compare(words, given)
     options.write(given, compared, read)
 
 

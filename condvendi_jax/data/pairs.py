@@ -205,7 +205,7 @@ def _make(
                 ids = arrays["prompts"]
             if ids is not None or identified:
                 of_rows = _numbers(ids, "prompt_ids", numbers.setdefault("ids", {}), n)
-                labels["prompt_ids"] = of_rows[:, 0]
+                labels |= {"prompt_ids": of_rows[:, 0], "prompt_numbers": numbers["ids"]}
             for role in ("groups", "batches"):
                 if rows[role] is not None:
                     labels[role] = labelling.check_labels(rows[role], n, name=role)[1]

@@ -33,6 +33,8 @@ class Rows:
     groups: np.ndarray | None = None
     copies: np.ndarray | None = None
     batches: np.ndarray | None = None
+    # The number in `prompt_ids` of each prompt, by its label and the name of its type.
+    prompt_numbers: Mapping[tuple[Any, str], int] = types.MappingProxyType({})
     index: Any = None  # Of a DataFrame: labels that come later must have an equal one.
     _ruled: Mapping[str, RuledBandwidth] = types.MappingProxyType({})
 

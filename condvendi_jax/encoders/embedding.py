@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import inspect
 import itertools
 import json
@@ -64,10 +65,12 @@ class LoadedEncoder:
         return None
 
     def described(self, kind: str) -> dict[str, Any]:
-        """For JSON: its name, import path and details, by `text_encoder` or `image_encoder`."""
-        details = getattr(self.encoder, "details", None)
+        """For JSON: its name, path, revision and details, by `text_encoder` or `image_encoder`."""
+        details, package = (getattr(self.encoder, of, None) for of in ("details", "package"))
         role = kind if kind == "similarity" else f"{kind[:-1]}_encoder"
         told = {role: self.name, f"{role}_path": self.spec}
+        if package:
+            told[f"{role}_revision"] = f"{package} {importlib.metadata.version(package)}"
         return told | ({f"{role}_details": details} if details else {})
 
 

@@ -83,6 +83,7 @@ class MiniLMEncoder:
     name = "all-MiniLM-L6-v2"
     dimension = 384
     language = "English"
+    package = ""  # That has the weights.
     length = LENGTHS[-1]  # Tokens of a text that are read at once.
     #: From pairs that people called the same or different (docs/studies/same_answers.md).
     bandwidth = 0.5
@@ -202,4 +203,6 @@ def load_minilm(*, long_texts: LongTexts = "cut") -> MiniLMEncoder:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return MiniLMEncoder(parameters, tokenizer, long_texts=long_texts)
+    encoder = MiniLMEncoder(parameters, tokenizer, long_texts=long_texts)
+    encoder.package = PACKAGE
+    return encoder

@@ -6,6 +6,7 @@ from condvendi_jax.inference.comparisons import compare
 from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
+from condvendi_jax.inference.leaderboards import leaderboard
 from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
@@ -29,4 +30,5 @@ __all__ += ["FiniteSampleInterval", "Groups", "Look", "Looks", "Monitor", "PairP
 __all__ += ["OnePrompt", "PromptScore", "PromptSpread", "PromptTable", "Quality", "Ranking"]
 __all__ += ["ScoredOrder", "Selection", "Size", "StudyPlan", "between_models", "compare"]
 __all__ += ["contributions", "delete_groups", "evaluate", "finite_sample_interval", "holm"]
-__all__ += ["letter_display", "plan", "monitor", "profile", "prompt_table", "saturation", "select"]
+__all__ += ["leaderboard", "letter_display", "plan", "monitor", "profile", "prompt_table"]
+__all__ += ["saturation", "select"]

@@ -143,6 +143,29 @@ class Population:
             ends = tuple((1 / np.clip(means, float(alone.min()), 1.0)).tolist())
         return Estimate(1 / mean, error / mean**2, ends)
 
+    @property
+    def by_prompt(self) -> dict[str, tuple[int, float]]:
+        """The number of answers to each prompt, and the mean similarity of two, by its text.
+
+        Empty where the conditional score is not one over the mean of these: where prompts have no
+        texts, do not repeat, count as similar, depend on each other or have weights.
+        """
+        points, kind = self.answers.points, self.answers.kind
+        if kind is None or self.inside.prompt is None or points.prompt_ids is None:
+            return {}
+        apart = self.units is None or self.units.independent(points) == kind.max() + 1
+        alike = np.ptp(np.bincount(kind, points.shares)) < 1e-6
+        if not (points.kernels[-1].compares_equality and apart and alike) or self.labels:
+            return {}
+        numbers = points.prompt_numbers.items()
+        texts = {number: label for (label, of_type), number in numbers if of_type == "str"}
+        rows = np.unique(kind, return_index=True)[1]
+        labels = [texts.get(number, "") for number in points.prompt_ids[rows].tolist()]
+        counts = np.bincount(kind, self.answers.copies).astype(int).tolist()
+        means = np.clip(order_two.within_each(self.answers, self.inside)[-1], 0, 1).tolist()
+        known = zip(labels, zip(counts, means, strict=True), strict=True)
+        return dict(known) if all(labels) else {}
+
     @functools.cached_property
     def _lost(self) -> np.ndarray:
         """The share of the rows that each unit has, `[G]`."""

@@ -194,6 +194,10 @@ class Comparison(Result):
         known = {model: one for model, one in shown["one_prompt"].items() if one}
         return self.first.choices() | plain(shown | {"one_prompt": known})
 
+    def record(self, **about: Any) -> dict[str, dict[str, Any]]:
+        """The record of each model, of the prompts it is scored on; as `Evaluation.record`."""
+        return {name: e.record(name, **about) for name, e in self.evaluations.items()}
+
     def scores(self) -> tables.Table:
         """A row for each model: its scores with intervals, plug-in scores and letters."""
         columns = self._to_one_prompt

@@ -264,6 +264,22 @@ class Evaluation(Result):
         shown["differ"] = bars({"": self}).as_dict()
         return {"n": self.n, **self.choices(), **shown, "scores": scores}
 
+    def record(self, model: str, **about: Any) -> dict[str, Any]:
+        """The scores as a record of Every Eval Ever (schema 0.3.0), for JSON.
+
+        Args:
+          model: its name, 'developer/model' where others should find it.
+          about: `name` of the evaluation, unless it follows a frozen protocol, whose name it then
+            has; `organization` that ran it; `encoder` of embeddings that you made, as
+            `{"text_encoder": NAME, "text_encoder_revision": REVISION}`.
+
+        Raises:
+          ValueError: no score is finite.
+        """
+        from condvendi_jax.results import record  # It imports this module.
+
+        return record.record_of(self, model, **about)
+
     def _shown(self) -> Iterator[tuple[ScoredOrder, bool, str]]:
         """Every order, whether unbiased, with its name; plug-in scores follow unbiased ones."""
         for scored in self.orders:

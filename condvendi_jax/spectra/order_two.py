@@ -229,6 +229,25 @@ class PairMeans(NamedTuple):
         return share * (same + (1 - same) * self.within) + (1 - share) * self.between
 
 
+def _apart(answers: Answers, inside: Inside) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row, the weight that is left out, and what it adds to sums with others."""
+    shares = answers.points.shares
+    if inside.batch is not None:
+        kinds = answers.points.batch_kinds
+        return np.bincount(kinds, shares)[kinds], -inside.batch
+    one_copy = shares / answers.copies
+    return one_copy, shares - one_copy
+
+
+def within_each(answers: Answers, inside: Inside) -> np.ndarray:
+    """The mean of squared kernels over two different answers to each prompt, `[..., terms, p]`."""
+    assert answers.kind is not None and inside.prompt is not None
+    shares, kind = answers.points.shares, answers.kind
+    alone, others = _apart(answers, inside)
+    pairs = np.square(np.bincount(kind, shares)) - np.bincount(kind, shares * alone)
+    return by_number(shares * (inside.prompt + others), kind, pairs.size) / pairs
+
+
 def pair_means(
     sums: np.ndarray,
     inside: Inside,
@@ -244,10 +263,7 @@ def pair_means(
     shares, kind = answers.points.shares, answers.kind
     rounding = _OF_SUMS * jnp.finfo(answers.points.dtype).eps
     one_copy = shares / answers.copies  # The other copies of a row are other rows.
-    alone, others = one_copy, shares - one_copy  # The weight that is left out; what a row adds.
-    if inside.batch is not None:
-        kinds = answers.points.batch_kinds
-        alone, others = np.bincount(kinds, shares)[kinds], -inside.batch
+    alone, others = _apart(answers, inside)
     if kind is None or inside.prompt is None:
         between, paired = sums + others, shares * alone
         squares = paired * np.ones((*sums.shape[:-1], 1))
@@ -255,8 +271,7 @@ def pair_means(
         # Where prompts have nothing in common, the difference is rounding.
         between, paired = sums - inside.prompt, np.square(np.bincount(kind, shares))
         between = np.where(between > _ROUNDING * sums, between, 0)
-        inside_prompts = by_number(shares * (inside.prompt + others), kind, paired.size)
-        squares = inside_prompts * paired / (paired - np.bincount(kind, shares * alone))
+        squares = paired * within_each(answers, inside)
     same, total = float(paired.sum()), between @ shares
     if inside.prompt is not None:
         total = np.where(total > rounding * (sums @ shares), total, 0)

@@ -1,0 +1,109 @@
+"""Models compared by their records alone, without what they said."""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import files
+from condvendi_jax.data.pairs import check_names
+from condvendi_jax.data.similarities import Similarities
+from condvendi_jax.inference.comparisons import compare
+from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.evaluation import Advice
+from condvendi_jax.results.record import BY_PROMPT, METRIC
+
+_NONE = "no unbiased Conditional-RKE (order 2) with the similarities of its prompts: no answers are"
+_NONE += " alike, or prompts have no texts, were asked once, or have weights or groups"
+_MEND = "Score its answers as those of the others"
+_TERMS = "encoder", "revision of the encoder", "kernel", "outputs"
+_HEAD = 500  # Bytes of a file, by which it is seen whether it may be a record.
+
+
+def leaderboard(
+    records: Mapping[str, Mapping[str, Any]], *, level: float = 0.05, equal_ratio: float = 1.1
+) -> Comparison:
+    """The comparison of models that their records give, as `compare` of their answers would.
+
+    By unbiased Conditional-RKE (order 2), which does not depend on the number of answers. As many
+    answers to each prompt as the model gave, of its mean similarity, take the place of its answers.
+
+    Args:
+      records: of each model by its name, from `Evaluation.record` or a file of it.
+      level, equal_ratio: as `compare`.
+
+    Returns:
+      A `Comparison` of the most models whose outputs were compared alike; its `advice` says which
+      others are left out, and why. Models with other prompts are compared on those that they share.
+
+    Raises:
+      ValueError: a record is none, its score is not that of its prompts, or none can be compared.
+    """
+    check_names(records)
+    models, reasons = dict[str, tuple[Any, Any]](), dict[str, str]()
+    for name, record in records.items():
+        try:
+            entry = _entry(record)
+        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+            raise ValueError(f"{name}: is no valid record ({error!r}).") from error
+        if isinstance(entry, str):
+            reasons[name] = entry
+        else:
+            models[name] = entry
+    if not models:
+        raise ValueError(f"records: none can be compared, as {next(iter(reasons.values()))}.")
+    terms, _ = collections.Counter(terms for terms, _ in models.values()).most_common(1)[0]
+    rows, words = {}, f"{terms[2]}, {terms[0]}, by records"
+    for name, (others, prompts) in models.items():
+        if others == terms:
+            rows[name] = Similarities({p: _alike(*k) for p, k in prompts.items()}, name=words)
+        else:
+            apart = zip(_TERMS, others, terms, strict=True)
+            reasons[name] = "; ".join(f"{t}: {a}, others have {b}" for t, a, b in apart if a != b)
+    result = compare(rows, orders=[2], level=level, equal_ratio=equal_ratio)
+    advice = [Advice("models", f"{m} is left out", why, _MEND) for m, why in reasons.items()]
+    noun = {"noun": terms[3]}
+    evaluations = {m: dataclasses.replace(e, **noun) for m, e in result.evaluations.items()}
+    told: Any = {"matching": (*result.matching, *advice), "evaluations": evaluations}
+    return dataclasses.replace(result, **told, read=f"{len(rows):,} of {len(records):,} records")
+
+
+def record_in(path: files.StrPath) -> dict[str, Any] | None:
+    """The record of scores in a file; None where the file is something else."""
+    with contextlib.suppress(OSError, ValueError), files.expanded(path).open("rb") as stream:
+        if b'"schema_version"' in (head := stream.read(_HEAD)):
+            record = json.loads(head + stream.read())
+            return record if "evaluation_results" in record else None
+    return None
+
+
+def _entry(record: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]] | str:
+    """How outputs were compared, and of each prompt the answers and similarity; or why not."""
+    for result in record["evaluation_results"]:
+        metric, scored = result["metric_config"], result["score_details"]
+        if metric.get("metric_id") != METRIC or BY_PROMPT not in scored.get("details", {}):
+            continue
+        rows, given = json.loads(scored["details"][BY_PROMPT]), metric["metric_parameters"]
+        prompts = {prompt: (int(k), float(u)) for prompt, (k, u) in rows.items()}
+        if not all(k > 1 and 0 <= u <= 1 for k, u in prompts.values()):
+            raise ValueError("expected two answers a prompt, and similarities from 0 to 1")
+        score, by_prompts = scored["score"], 1 / float(np.mean([u for _, u in prompts.values()]))
+        if not math.isclose(score, by_prompts, rel_tol=1e-3):
+            raise ValueError(f"its score is {score:g}, and {by_prompts:g} by its prompts")
+        width, kernel = given["outputs_bandwidth"], given["outputs_kernel"]
+        if width is not None and given["encoder"] is None:
+            return "its record does not name the encoder"
+        compared = kernel if width is None else f"Gaussian, bandwidth {width:g}"
+        terms = given["encoder"] or "none", given["encoder_revision"] or "none", compared
+        return (*terms, metric["metric_unit"]), prompts
+    return _NONE
+
+
+def _alike(count: int, similarity: float) -> np.ndarray:
+    """The kernel of so many answers, every two of which are as similar."""
+    return np.where(np.eye(count, dtype=bool), 1.0, math.sqrt(similarity))

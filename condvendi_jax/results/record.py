@@ -1,0 +1,135 @@
+"""A result as records of Every Eval Ever, a common format of evaluations, one a model.
+
+A record holds, beside the scores, the similarity of two answers to each prompt, by a digest of the
+prompt. `inference.leaderboard` compares models by it as `compare` does, without their answers.
+"""
+
+import hashlib
+import json
+import math
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+import condvendi_jax
+from condvendi_jax.results.evaluation import Evaluation, ScoredOrder, plain_order, score_name
+
+LIBRARY = "condvendi_jax"
+#: The metric of the results that models are compared by, and where their prompts are.
+METRIC, BY_PROMPT = f"{LIBRARY}.conditional_rke.unbiased", "similarity_by_prompt"
+_ROLES = ("text_encoder", "image_encoder", "similarity")
+_UNKNOWN = {"deployment_type": "unknown", "model_availability": "unknown"}
+_METRIC = {"metric_kind": "effective_number", "lower_is_better": False, "score_type": "continuous"}
+_METRIC |= {"min_score": 0.0, "max_score": "Infinity"}
+_DIGEST = "sha256:"
+#: The frozen protocols, by name.
+PROTOCOLS = pathlib.Path(__file__).with_name("protocols.json")
+
+
+def digest(prompt: str) -> str:
+    """What stands for the text of a prompt in a record; 'sha256:...' already does."""
+    if prompt.startswith(_DIGEST):
+        return prompt.removeprefix(_DIGEST)
+    return hashlib.sha256(prompt.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def record_of(
+    evaluation: Evaluation,
+    model: str,
+    *,
+    name: str = "diversity of answers",
+    encoder: Mapping[str, Any] | None = None,
+    organization: str = "unknown",
+) -> dict[str, Any]:
+    """The record of a model: see `Evaluation.record`."""
+    told = evaluation.encoder if encoder is None else encoder
+    role = next((role for role in _ROLES if told.get(role)), "")
+    details = told.get(f"{role}_details") or {}
+    revision = told.get(f"{role}_revision") or details.get("revision") or details.get("weights")
+    known = {"encoder": told.get(role), "encoder_revision": revision}
+    every = [scored.population for scored in evaluation.orders if scored.population]
+    by_text = every[0].by_prompt if every and evaluation.unbiased else {}
+    prompts = {digest(text): numbers for text, numbers in by_text.items()}
+    name = _protocol(evaluation, known, prompts) or name
+    asked = {"prompts": str(evaluation.distinct_prompts), "read": evaluation.read}
+    asked["prompts_sha256"] = digest(" ".join(sorted(prompts))) if prompts else ""
+    source: dict[str, Any] = {"dataset_name": name, "source_type": "other"}
+    source["additional_details"] = {key: text for key, text in asked.items() if text}
+    results = [
+        {"evaluation_name": name, "source_data": source, **result}
+        for scored in evaluation.orders
+        for unbiased in (True, False)[not (scored.population and evaluation.unbiased) :]
+        for score in evaluation.names
+        if (result := _result(evaluation, scored, score, unbiased, known, prompts))
+    ]
+    if not results:
+        raise ValueError(f"record: no score of {model!r} is finite; give more answers a prompt.")
+    now, versions = f"{time.time():.0f}", {"jax": jax.__version__, "numpy": np.__version__}
+    library = {"name": LIBRARY, "version": condvendi_jax.__version__}
+    developer, _, plain = model.rpartition("/")
+    info = {"name": plain, "developer": developer or "unknown"}
+    info["id"] = f"{info['developer']}/{plain}"
+    run = {"source_type": "evaluation_run", "source_organization_name": organization}
+    return {
+        "schema_version": "0.3.0",
+        "evaluation_id": f"{name}/{info['id']}/{now}",
+        "retrieved_timestamp": now,
+        "source_metadata": run | {"evaluator_relationship": "other"},
+        "eval_library": library | {"additional_details": versions},
+        "model_info": info | {"additional_details": _UNKNOWN},
+        "evaluation_results": results,
+    }
+
+
+def _result(
+    evaluation: Evaluation,
+    scored: ScoredOrder,
+    score: str,
+    unbiased: bool,
+    known: Mapping[str, Any],
+    prompts: Mapping[str, tuple[int, float]],
+) -> dict[str, Any] | None:
+    """A score with its interval and how it was computed; None where it is no finite number."""
+    order, cut = scored.decomposition.order, scored.decomposition.truncation
+    value, error, ends = scored.estimate(score, unbiased=unbiased)
+    if not math.isfinite(value):
+        return None
+    parameters = {"order": plain_order(order), "truncation": cut, "unbiased": unbiased, **known}
+    for role, (width, rule, _) in evaluation.bandwidths.items():
+        parameters |= {f"{role}_bandwidth": width, f"{role}_kernel": rule}
+    least, most = evaluation.answers or (None, None)
+    parameters |= {"outputs": evaluation.n, "least_answers": least, "most_answers": most}
+    parameters["saturated"] = scored.saturated.get(score)
+    uncertainty: dict[str, Any] = {"num_samples": evaluation.n}
+    method = {"method": str(scored.errors_by)}
+    if math.isfinite(error):
+        uncertainty["standard_error"] = {"value": float(error)} | method
+    if ends is not None and all(map(math.isfinite, ends)):  # The format has no infinity.
+        interval = dict(zip(("lower", "upper"), map(float, ends), strict=True))
+        uncertainty["confidence_interval"] = interval | {"confidence_level": 0.95} | method
+    plain = score_name(score, 2.0 if order == 2 else 1.0, None).lower().replace("-", "_")
+    metric = {"metric_id": f"{LIBRARY}.{plain}" + ".unbiased" * unbiased}
+    metric["metric_name"] = score_name(score, order, cut) + ", unbiased" * unbiased
+    metric |= {**_METRIC, "metric_unit": evaluation.noun, "metric_parameters": parameters}
+    details: dict[str, Any] = {"score": float(value), "uncertainty": uncertainty}
+    if metric["metric_id"] == METRIC and prompts:
+        rows = {key: [k, float(f"{u:.7g}")] for key, (k, u) in prompts.items()}
+        details["details"] = {BY_PROMPT: json.dumps(rows)}
+    return {"metric_config": metric, "score_details": details}
+
+
+def _protocol(
+    evaluation: Evaluation, known: Mapping[str, Any], prompts: Mapping[str, tuple[int, float]]
+) -> str | None:
+    """The frozen protocol that an evaluation follows, with its version; None if it follows none."""
+    width = evaluation.bandwidths["outputs"].bandwidth
+    for name, wanted in json.loads(PROTOCOLS.read_text(encoding="utf-8")).items():
+        alike = wanted["compared"] == {**known, "outputs_bandwidth": width}
+        enough = min((k for k, _ in prompts.values()), default=0) >= wanted["least_answers"]
+        if alike and enough and {*prompts} == {*wanted["prompts"]}:
+            return f"{name}, version {wanted['version']}"
+    return None

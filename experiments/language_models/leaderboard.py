@@ -1,0 +1,109 @@
+"""The leaderboard of docs/leaderboard.md, from records alone, and the records of shipped models.
+
+python -m experiments.language_models.leaderboard             # the page, from docs/leaderboard/
+python -m experiments.language_models.leaderboard --records   # the records of shipped sets, too
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import condvendi_jax as cv
+from condvendi_jax import inference
+from condvendi_jax.base import files
+from condvendi_jax.cli import command
+from condvendi_jax.inference import leaderboards
+from condvendi_jax.results import record
+from condvendi_jax.results.comparison import Comparison
+from experiments import data
+from experiments.lab import pages
+
+PAGE = pages.PROJECT / "docs" / "leaderboard.md"
+FOLDER = pages.PROJECT / "docs" / "leaderboard"
+PROTOCOL = "novelty-100"
+ANSWERS = 10
+_DEVELOPERS = {"Anthropic": "anthropic", "Cohere": "CohereLabs", "Google": "google"}
+_DEVELOPERS |= {"Meta": "meta-llama", "OpenAI": "openai"}
+_STAGES = {"base": "", "SFT": "-SFT", "DPO": "-DPO", "Instruct": "-Instruct"}
+_PART = re.compile("<!-- board -->\n(?:.*\n)*?<!-- end of board -->\n")
+
+
+def shipped() -> Iterator[tuple[str, np.ndarray]]:
+    """Each model of the sets `answers` and `post_training`, and its answers `[prompts, k, d]`.
+
+    Both answer the prompts of the protocol; they stand here in the order of the first set.
+    """
+    pairs = data.load("answers")
+    asked = pairs.prompts[np.unique(pairs.labels["prompt"], return_index=True)[1]]
+    for model in dict.fromkeys(pairs.labels["models"].tolist()):
+        of_model = pairs.rows(pairs.labels["models"] == model)
+        developer = _DEVELOPERS[str(of_model.labels["vendors"][0])]
+        yield f"{developer}/{model}", _by_prompt(of_model, asked)
+    pairs = data.load("post_training")
+    whole = (pairs.labels["benchmark"] == "NoveltyBench") & (pairs.labels["matched"] == 0)
+    for stage, name in _STAGES.items():
+        of_stage = pairs.rows(whole & (pairs.labels["models"] == stage))
+        yield f"allenai/OLMo-2-1124-7B{name}", _by_prompt(of_stage, asked)
+
+
+def _by_prompt(pairs: data.PairedEmbeddings, asked: np.ndarray) -> np.ndarray:
+    """The answers to each prompt `[prompts, k, d]`, by the embeddings of prompts."""
+    similar = pairs.prompts @ asked.T
+    prompt, place = similar.argmax(axis=1), np.argsort(similar.argmax(axis=1), kind="stable")
+    if similar.max(axis=1).min() < 0.999 or np.any(np.bincount(prompt) != ANSWERS):
+        raise ValueError(f"{pairs.name}: expected {ANSWERS} answers to each of these prompts.")
+    return pairs.outputs[place].reshape(len(asked), ANSWERS, -1)
+
+
+def records(answers: int = ANSWERS) -> dict[str, dict[str, Any]]:
+    """The record of each shipped model, by its first answers to each prompt.
+
+    The texts of the prompts are not shipped: the digests of the protocol stand for them.
+    """
+    protocol = json.loads(record.PROTOCOLS.read_text(encoding="utf-8"))[PROTOCOL]
+    asked = np.repeat([f"sha256:{digest}" for digest in protocol["prompts"]], answers)
+    parts = ("encoder", "encoder_revision")
+    encoder = {f"text_{part}": protocol["compared"][part] for part in parts}
+    kernel, found = cv.Gaussian(protocol["compared"]["outputs_bandwidth"]), {}
+    for model, points in shipped():
+        outputs = points[:, :answers].reshape(-1, points.shape[-1])
+        scored = cv.evaluate(outputs, asked, output_kernel=kernel, orders=[2])
+        found[model] = scored.record(model, encoder=encoder, organization="condvendi_jax")
+    return found
+
+
+def board() -> Comparison:
+    """All models whose records are in the folder."""
+    paths = sorted(FOLDER.glob("*.json"))
+    held = {path: leaderboards.record_in(path) for path in paths}
+    if wrong := [path.name for path, content in held.items() if content is None]:
+        raise ValueError(f"{wrong[0]}: is no record of scores.")
+    return inference.leaderboard({of["model_info"]["id"]: of for of in held.values() if of})
+
+
+def page(text: str, found: Comparison) -> str:
+    """The text of the page with the board of these models."""
+    ranking = found.ranking("conditional", 2)
+    table = [["ranks", "model", "Conditional-RKE", "letters"]]
+    for model, (first, last) in ranking.rank_sets.items():
+        ranks = f"{first}" if first == last else f"{first} to {last}"
+        table.append([ranks, model, str(ranking.estimate(model)), ranking.letters[model]])
+    told = [f"- {advice}" for advice in found.advice]
+    lines = ["<!-- board -->", *pages.markdown(table), *told, "<!-- end of board -->"]
+    return _PART.sub("\n".join([*lines, ""]), text)
+
+
+def main(argv: list[str]) -> None:
+    """Writes the records, if asked, and the page."""
+    if argv[1:] not in ([], ["--records"]):
+        raise ValueError(f"expected --records or nothing, received {' '.join(argv[1:])}.")
+    for model, content in records().items() if argv[1:] else ():
+        files.write_json(FOLDER / f"{model.replace('/', '--')}.json", content)
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), board()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    command.run(main)
