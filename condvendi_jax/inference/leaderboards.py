@@ -18,8 +18,8 @@ from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.evaluation import Advice
 from condvendi_jax.results.record import BY_PROMPT, METRIC
 
-_NONE = "no unbiased Conditional-RKE (order 2) with the similarities of its prompts: no answers are"
-_NONE += " alike, or prompts have no texts, were asked once, or have weights or groups"
+NONE = "no unbiased Conditional-RKE (order 2) with the similarities of its prompts: no answers are"
+NONE += " alike, or prompts have no texts, were asked once, or have weights or groups"
 _MEND = "Score its answers as those of the others"
 _TERMS = "encoder", "revision of the encoder", "kernel", "outputs"
 _HEAD = 500  # Bytes of a file, by which it is seen whether it may be a record.
@@ -101,7 +101,7 @@ def _entry(record: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]] 
         compared = kernel if width is None else f"Gaussian, bandwidth {width:g}"
         terms = given["encoder"] or "none", given["encoder_revision"] or "none", compared
         return (*terms, metric["metric_unit"]), prompts
-    return _NONE
+    return NONE
 
 
 def _alike(count: int, similarity: float) -> np.ndarray:
