@@ -102,7 +102,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The published weights are not here.
     for name in encoders.__all__[1:]:
-        monkeypatch.setattr(encoders, name, fake_encoders.Means, raising=False)
+        monkeypatch.setattr(encoders, name, lambda **_: fake_encoders.Means(), raising=False)
     monkeypatch.setattr(embedding, "NamedEncoder", lambda *_, **__: fake_encoders.Means())
     for package in STAND_INS:
         monkeypatch.setitem(sys.modules, package, mock.MagicMock())

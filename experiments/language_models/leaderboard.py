@@ -91,7 +91,7 @@ def page(text: str, found: Comparison) -> str:
     for model, (first, last) in ranking.rank_sets.items():
         ranks = f"{first}" if first == last else f"{first} to {last}"
         table.append([ranks, model, str(ranking.estimate(model)), ranking.letters[model]])
-    told = [f"- {advice}" for advice in found.advice]
+    told = [f"- {advice}" for advice in found.advice if advice.code == "models"]
     lines = ["<!-- board -->", *pages.markdown(table), *told, "<!-- end of board -->"]
     return _PART.sub("\n".join([*lines, ""]), text)
 

@@ -184,7 +184,7 @@ def test_prompts_stand_in_a_record_only_where_they_give_the_score(how):
         options["prompt_ids"], prompts = prompts, rng.normal(size=(12, 2)).astype(np.float32)
         prompts = prompts.repeat(4, axis=0)
     elif how == "numbers":
-        prompts = [*map(PROMPTS.index, prompts)]
+        prompts = [1 + PROMPTS.index(prompt) for prompt in prompts]
     x, kernel = outputs("few").reshape(-1, 3), cv.Gaussian(WIDTH)
     found = cv.evaluate(x, prompts, output_kernel=kernel, orders=[2], **options)
     record = found.record("few", encoder=ENCODER)

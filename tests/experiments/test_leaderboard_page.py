@@ -1,0 +1,39 @@
+"""The leaderboard's page and its records of shipped models."""
+
+import json
+
+import pytest
+
+from condvendi_jax import inference
+from experiments.language_models import leaderboard
+
+
+@pytest.fixture(scope="module")
+def board():
+    return leaderboard.board()
+
+
+def test_the_page_is_written_from_the_records(board):
+    text = leaderboard.PAGE.read_text(encoding="utf-8")
+    assert leaderboard.page(text, board) == text
+    assert all(f"|{model}|" in text for model in board.models) and len(board.models) >= 28
+
+
+@pytest.mark.slow
+def test_records_of_shipped_models_are_computed_again(board):
+    """Also from half of the answers: each score lies in the interval of the other."""
+    whole, half = leaderboard.records(), leaderboard.records(5)
+    for model, record in whole.items():
+        path = leaderboard.FOLDER / f"{model.replace('/', '--')}.json"
+        committed = json.loads(path.read_text(encoding="utf-8"))
+        both = zip(record["evaluation_results"], committed["evaluation_results"], strict=True)
+        for one, other in both:
+            assert one["evaluation_name"] == f"{leaderboard.PROTOCOL}, version 1"
+            scores = (r["score_details"]["score"] for r in (one, other))
+            assert next(scores) == pytest.approx(next(scores), rel=1e-4)
+    ten, five = board.ranking("conditional", 2), inference.leaderboard(half)
+    five = five.ranking("conditional", 2)
+    for model in whole:
+        for one, two in ((five, ten), (ten, five)):
+            low, high = one.intervals[model]
+            assert low <= two.values[model] <= high
