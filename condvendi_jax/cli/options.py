@@ -26,6 +26,7 @@ from condvendi_jax.results.planning import StudyPlan
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 
+_SLUG = re.compile(r"[^\w.@+-]+")  # What names of models have, and those of files may not.
 Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
 Target = NewType("Target", str)
@@ -252,22 +253,20 @@ def write(
         files.write_text(path, (plan or result).comma_separated())
 
     def as_record(path: str) -> None:
+        told = {"encoder": read.described}
         if isinstance(result, Comparison):
-            records = result.record(encoder=read.described)
-            start = f"{path.removesuffix('.json')}-"
+            start, made = path.removesuffix(".json"), result.record(**told)
+            records = {f"{start}-{_SLUG.sub('_', model)}.json": made[model] for model in made}
+            if len(records) < len(made):
+                raise ValueError(f"--record={path}: two models would have one file; rename one.")
+            targets = {f"--record ({file})": file for file in records}
+            files.check_targets(targets, {}, overwrite=given.overwrite)
         else:
             file = pathlib.Path(read.described.get("outputs", ""))
-            name = next(iter(read.described.get("answers", {})), file.stem)
-            records, start = {"": result.record(name, encoder=read.described)}, path[:-5]
-        slugs = [re.sub(r"[^\w.@+-]+", "_", model) for model in records]
-        names = {f"{start}{slug}.json": m for slug, m in zip(slugs, records, strict=True)}
-        if len(names) < len(records):
-            raise ValueError(f"--record={path}: two models would have one file; rename one.")
-        if "" not in records:
-            targets = {f"--record of {model}": file for file, model in names.items()}
-            files.check_targets(targets, {}, overwrite=given.overwrite)
-        for file, model in names.items():
-            files.write_json(file, records[model])
+            model = next(iter(read.described.get("answers", {})), file.stem)
+            records = {path: result.record(model, **told)}
+        for file, record in records.items():
+            files.write_json(file, record)
 
     writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
     writers["record"] = as_record

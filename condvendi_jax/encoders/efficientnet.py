@@ -64,7 +64,7 @@ class EfficientNetEncoder:
     """Pictures to embeddings; an `Encoder`."""
 
     name, dimension, side, strides = "EfficientNet-Lite0", 1280, SIDE, STRIDES
-    package = ""  # That has the weights.
+    package = PACKAGE
 
     def __init__(self, parameters: Mapping[str, Any]):
         self.parameters = parameters
@@ -116,6 +116,4 @@ def fold_batch_norms(published: Mapping[str, np.ndarray], strides=STRIDES) -> di
 def load_efficientnet() -> EfficientNetEncoder:
     """The published EfficientNet-Lite0; ModuleNotFoundError without the package of weights."""
     published = read_torch_checkpoint(package_folder(PACKAGE) / CHECKPOINT)
-    encoder = EfficientNetEncoder(fold_batch_norms(published))
-    encoder.package = PACKAGE
-    return encoder
+    return EfficientNetEncoder(fold_batch_norms(published))

@@ -69,8 +69,9 @@ class LoadedEncoder:
         details, package = (getattr(self.encoder, of, None) for of in ("details", "package"))
         role = kind if kind == "similarity" else f"{kind[:-1]}_encoder"
         told = {role: self.name, f"{role}_path": self.spec}
-        if package:
-            told[f"{role}_revision"] = f"{package} {importlib.metadata.version(package)}"
+        with contextlib.suppress(ModuleNotFoundError):  # Of weights without their package.
+            if package:
+                told[f"{role}_revision"] = f"{package} {importlib.metadata.version(package)}"
         return told | ({f"{role}_details": details} if details else {})
 
 

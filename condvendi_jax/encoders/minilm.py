@@ -81,9 +81,8 @@ class MiniLMEncoder:
     """Texts to embeddings; an `Encoder`."""
 
     name = "all-MiniLM-L6-v2"
-    dimension = 384
+    dimension, package = 384, PACKAGE
     language = "English"
-    package = ""  # That has the weights.
     length = LENGTHS[-1]  # Tokens of a text that are read at once.
     #: From pairs that people called the same or different (docs/studies/same_answers.md).
     bandwidth = 0.5
@@ -203,6 +202,4 @@ def load_minilm(*, long_texts: LongTexts = "cut") -> MiniLMEncoder:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    encoder = MiniLMEncoder(parameters, tokenizer, long_texts=long_texts)
-    encoder.package = PACKAGE
-    return encoder
+    return MiniLMEncoder(parameters, tokenizer, long_texts=long_texts)
