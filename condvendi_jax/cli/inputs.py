@@ -32,8 +32,9 @@ from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[records.Records, dict[str, Any], bool]
-_OF_RECORDS = ("level", "equal_ratio", "csv", "csv_pairs", "json", "latex", "latex_details")
-_OF_RECORDS += ("overwrite", "verbose")
+#: The flags that say how records of scores are compared; others are on what is written.
+OF_RECORDS = ("level", "equal_ratio", "one_population")
+_WRITTEN = ("csv", "csv_pairs", "json", "latex", "latex_details", "overwrite", "verbose")
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
 
 
@@ -102,7 +103,10 @@ def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
         if model in named:
             raise ValueError(f"{path}: a second record of {model!r}; name it, other={path}.")
         named[model] = record
-    others = {field.name for field, *_ in command_flags.fields(type(given))} - {*_OF_RECORDS}
+    others = {field.name for field, *_ in command_flags.fields(type(given))} - {
+        *OF_RECORDS,
+        *_WRITTEN,
+    }
     if further := [*filter(given.is_set, sorted(others))]:
         raise ValueError(f"--{further[0]}: has no effect on records of scores; leave it out.")
     files.check_targets(given.paths(Target), {"compare": [*every]}, overwrite=given.overwrite)

@@ -26,7 +26,11 @@ _HEAD = 500  # Bytes of a file, by which it is seen whether it may be a record.
 
 
 def leaderboard(
-    records: Mapping[str, Mapping[str, Any]], *, level: float = 0.05, equal_ratio: float = 1.1
+    records: Mapping[str, Mapping[str, Any]],
+    *,
+    level: float = 0.05,
+    equal_ratio: float = 1.1,
+    one_population: bool = False,
 ) -> Comparison:
     """The comparison of models that their records give, as `compare` of their answers would.
 
@@ -35,7 +39,7 @@ def leaderboard(
 
     Args:
       records: of each model by its name, from `Evaluation.record` or a file of it.
-      level, equal_ratio: as `compare`.
+      level, equal_ratio, one_population: as `compare`.
 
     Returns:
       A `Comparison` of the most models whose outputs were compared alike; its `advice` says which
@@ -65,7 +69,8 @@ def leaderboard(
         else:
             apart = zip(_TERMS, others, terms, strict=True)
             reasons[name] = "; ".join(f"{t}: {a}, others have {b}" for t, a, b in apart if a != b)
-    result = compare(rows, orders=[2], level=level, equal_ratio=equal_ratio)
+    how: Any = {"level": level, "equal_ratio": equal_ratio, "one_population": one_population}
+    result = compare(rows, orders=[2], **how)
     advice = [Advice("models", f"{m} is left out", why, _MEND) for m, why in reasons.items()]
     noun = {"noun": terms[3]}
     evaluations = {m: dataclasses.replace(e, **noun) for m, e in result.evaluations.items()}

@@ -127,6 +127,10 @@ def test_models_are_compared_on_the_prompts_that_they_share(made):
     found = inference.leaderboard({"few": made["few"], "many": alone})
     same(found, expected)
     assert found.shared_prompts.all == 8
+    other = cv.evaluate(part["many"], [f"other {p}" for p in names["many"]], **kernel)
+    apart = {"few": made["few"], "many": other.record("many", encoder=ENCODER)}
+    assert "few and many (0) share fewer than 7 prompts" in str(inference.leaderboard(apart))
+    assert inference.leaderboard(apart, one_population=True).main[0].tested
 
 
 def changed(record, **parameters):
