@@ -9,6 +9,11 @@ class MissingExtra(ModuleNotFoundError, ValueError):
     """A package of an extra is missing; a command prints this as one line, like bad input."""
 
 
+def command(extra: str) -> str:
+    """The command that installs an extra, and where it works: no registry has this package."""
+    return f"in a clone of the project: pip install -e '.[{extra}]'"
+
+
 @contextlib.contextmanager
 def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
     """Raises `MissingExtra`, with the purpose and a command, where an import inside fails."""
@@ -16,8 +21,7 @@ def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         missing = f"{purpose} needs {package}, which is not installed"
-        mend = f"install it with: pip install 'condvendi_jax[{extra}]'"
-        raise MissingExtra(f"{missing}; {mend}", name=error.name) from error
+        raise MissingExtra(f"{missing}; {command(extra)}", name=error.name) from error
 
 
 def check(extra: str, *, package: str, purpose: str) -> None:
