@@ -43,7 +43,7 @@ TOOLS |= {("mkdocs", "build", "--strict"), ("mkdocs", "serve")}
 TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
-STAND_INS += ("transformers", "wandb", "torch.utils.tensorboard")
+STAND_INS += ("transformers", "wandb", "torch.utils.tensorboard", "trackio")
 LONG_MODULES = {"theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4

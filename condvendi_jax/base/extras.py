@@ -4,6 +4,8 @@ import contextlib
 import importlib.metadata
 from collections.abc import Iterator
 
+INSTALL = "in a clone of the project: pip install -e '.[{}]'"  # No registry has this package.
+
 
 class MissingExtra(ModuleNotFoundError, ValueError):
     """A package of an extra is missing; a command prints this as one line, like bad input."""
@@ -16,8 +18,7 @@ def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         missing = f"{purpose} needs {package}, which is not installed"
-        mend = f"install it with: pip install 'condvendi_jax[{extra}]'"
-        raise MissingExtra(f"{missing}; {mend}", name=error.name) from error
+        raise MissingExtra(f"{missing}; {INSTALL.format(extra)}", name=error.name) from error
 
 
 def check(extra: str, *, package: str, purpose: str) -> None:

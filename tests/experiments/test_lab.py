@@ -555,13 +555,13 @@ def test_bandwidths_that_make_no_sense_are_refused(kind, flags, message):
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path, capsys):
     lacking = changed(Toy, packages={"clusters": "no-such-package"}, prepare=None)
-    words = r"the study toy needs no-such-package.*: pip install 'condvendi_jax\[clusters\]'"
+    words = r"the study toy needs no-such-package.*: pip install -e '\.\[clusters\]'"
     with pytest.raises(ValueError, match=words):
         execute(tmp_path, "--outputs=absent.npy", study=lacking)
     assert not list(tmp_path.iterdir())
     with pytest.raises(SystemExit):
         runner.execute(lacking, ["toy", "--help"])
-    assert "pip install 'condvendi_jax[clusters]'" in capsys.readouterr().out
+    assert "pip install -e '.[clusters]'" in capsys.readouterr().out
 
 
 def test_a_cell_has_its_own_key_whatever_was_computed_before(tmp_path, own):

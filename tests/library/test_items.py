@@ -445,7 +445,7 @@ def test_a_square_is_the_middle_and_the_shorter_side_fits(image, turned):
 
 def test_without_pillow_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ValueError, match=r"needs Pillow.*: pip install 'condvendi_jax\[embed\]'"):
+    with pytest.raises(ValueError, match=r"needs Pillow.*: pip install -e '\.\[embed\]'"):
         pictures.decode_image(b"", name="x")
 
 

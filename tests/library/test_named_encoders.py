@@ -30,7 +30,7 @@ PACKAGES = ("torch", "transformers", "sentence_transformers", "timm", "open_clip
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_missing_package_names_the_extra(prefix, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    words = r"torch, which is not installed; .*pip install 'condvendi_jax\[encoders\]'"
+    words = r"torch, which is not installed; .*pip install -e '\.\[encoders\]'"
     with pytest.raises(MissingExtra, match=words):
         load_encoder(f"{prefix}a/b")
 

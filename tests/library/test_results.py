@@ -147,7 +147,7 @@ def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(call, message):
 
 def test_without_pandas_the_error_has_the_command(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"pip install 'condvendi_jax\[notebook\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[notebook\]'"):
         cv.decompose(*ONE, kernel=KERNEL).to_dataframe()
 
 

@@ -177,4 +177,4 @@ print("torch" in sys.modules, "torchmetrics" in sys.modules)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     words, imported = done.stdout.splitlines()
     assert "ConditionalDiversity needs torchmetrics" in words
-    assert "condvendi_jax[torch]" in words and imported == "False False"
+    assert "pip install -e '.[torch]'" in words and imported == "False False"
