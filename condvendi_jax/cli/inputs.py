@@ -98,16 +98,14 @@ def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
     if others:
         raise ValueError(f"{others[0]}: is no record of scores, as others of these files are.")
     for path, (name, record) in every.items():
-        known = str((record or {}).get("model_info", {}).get("id"))
-        model = name or known.removeprefix("unknown/")
+        said = str((record or {}).get("model_info", {}).get("id"))
+        model = name or said.removeprefix("unknown/")
         if model in named:
             raise ValueError(f"{path}: a second record of {model!r}; name it, other={path}.")
         named[model] = record
-    others = {field.name for field, *_ in command_flags.fields(type(given))} - {
-        *OF_RECORDS,
-        *_WRITTEN,
-    }
-    if further := [*filter(given.is_set, sorted(others))]:
+    known = {*OF_RECORDS, *_WRITTEN}
+    names = [field.name for field, *_ in command_flags.fields(type(given))]
+    if further := [name for name in names if name not in known and given.is_set(name)]:
         raise ValueError(f"--{further[0]}: has no effect on records of scores; leave it out.")
     files.check_targets(given.paths(Target), {"compare": [*every]}, overwrite=given.overwrite)
     return Inputs(Dataset({}), named, {}, {"records": [*every]}, [], started)
