@@ -271,10 +271,8 @@ class Evaluation(Result):
           model: its name, 'developer/model' where others should find it.
           about: `name` of the evaluation, unless it follows a frozen protocol, whose name it then
             has; `organization` that ran it; `encoder` of embeddings that you made, as
-            `{"text_encoder": NAME, "text_encoder_revision": REVISION}`.
-
-        Raises:
-          ValueError: no score is finite.
+            `{"text_encoder": NAME, "text_encoder_revision": REVISION}`. Scores that are not
+            finite are left out.
         """
         from condvendi_jax.results import record  # It imports this module.
 

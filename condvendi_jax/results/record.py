@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import condvendi_jax
-from condvendi_jax.results.evaluation import Evaluation, ScoredOrder, plain_order, score_name
+from condvendi_jax.results.evaluation import Evaluation, score_name
 
 LIBRARY = "condvendi_jax"
 #: The metric of the results that models are compared by, and where their prompts are.
@@ -59,63 +59,53 @@ def record_of(
     asked["prompts_sha256"] = digest(" ".join(sorted(prompts))) if prompts else ""
     source: dict[str, Any] = {"dataset_name": name, "source_type": "other"}
     source["additional_details"] = {key: text for key, text in asked.items() if text}
-    results = [
-        {"evaluation_name": name, "source_data": source, **result}
-        for scored in evaluation.orders
-        for unbiased in (True, False)[not (scored.population and evaluation.unbiased) :]
-        for score in evaluation.names
-        if (result := _result(evaluation, scored, score, unbiased, known, prompts))
-    ]
-    if not results:
-        raise ValueError(f"record: no score of {model!r} is finite; give more answers a prompt.")
-    now, versions = f"{time.time():.0f}", {"jax": jax.__version__, "numpy": np.__version__}
-    library = {"name": LIBRARY, "version": condvendi_jax.__version__}
+    finite = [line for line in evaluation.lines() if math.isfinite(line["value"])]
+    about = {"evaluation_name": name, "source_data": source}
+    results = [about | _result(evaluation, line, known, prompts) for line in finite]
     developer, _, plain = model.rpartition("/")
-    info = {"name": plain, "developer": developer or "unknown"}
-    info["id"] = f"{info['developer']}/{plain}"
+    info = {"name": plain, "id": f"{developer or 'unknown'}/{plain}"}
     run = {"source_type": "evaluation_run", "source_organization_name": organization}
+    library = {"name": LIBRARY, "version": condvendi_jax.__version__}
+    now, versions = f"{time.time():.0f}", {"jax": jax.__version__, "numpy": np.__version__}
     return {
         "schema_version": "0.3.0",
         "evaluation_id": f"{name}/{info['id']}/{now}",
         "retrieved_timestamp": now,
         "source_metadata": run | {"evaluator_relationship": "other"},
         "eval_library": library | {"additional_details": versions},
-        "model_info": info | {"additional_details": _UNKNOWN},
+        "model_info": info | {"developer": developer or "unknown", "additional_details": _UNKNOWN},
         "evaluation_results": results,
     }
 
 
 def _result(
     evaluation: Evaluation,
-    scored: ScoredOrder,
-    score: str,
-    unbiased: bool,
+    line: Mapping[str, Any],
     known: Mapping[str, Any],
     prompts: Mapping[str, tuple[int, float]],
-) -> dict[str, Any] | None:
-    """A score with its interval and how it was computed; None where it is no finite number."""
-    order, cut = scored.decomposition.order, scored.decomposition.truncation
-    value, error, ends = scored.estimate(score, unbiased=unbiased)
-    if not math.isfinite(value):
-        return None
-    parameters = {"order": plain_order(order), "truncation": cut, "unbiased": unbiased, **known}
+) -> dict[str, Any]:
+    """The score of a line with its interval, and how it was computed."""
+    scored, unbiased = evaluation.order(float(line["order"])), line["unbiased"]
+    score, order = line["score"], scored.decomposition.order
+    parameters = {name: line[name] for name in ("order", "truncation", "unbiased")} | {**known}
     for role, (width, rule, _) in evaluation.bandwidths.items():
         parameters |= {f"{role}_bandwidth": width, f"{role}_kernel": rule}
     least, most = evaluation.answers or (None, None)
-    parameters |= {"outputs": evaluation.n, "least_answers": least, "most_answers": most}
+    parameters |= {"outputs": line["n"], "least_answers": least, "most_answers": most}
     parameters["saturated"] = scored.saturated.get(score)
-    uncertainty: dict[str, Any] = {"num_samples": evaluation.n}
     method = {"method": str(scored.errors_by)}
-    if math.isfinite(error):
-        uncertainty["standard_error"] = {"value": float(error)} | method
-    if ends is not None and all(map(math.isfinite, ends)):  # The format has no infinity.
-        interval = dict(zip(("lower", "upper"), map(float, ends), strict=True))
-        uncertainty["confidence_interval"] = interval | {"confidence_level": 0.95} | method
+    uncertainty: dict[str, Any] = {"num_samples": line["n"]}
+    if math.isfinite(line["standard_error"]):
+        uncertainty["standard_error"] = {"value": float(line["standard_error"])} | method
+    if math.isfinite(line["high"] - line["low"]):  # The format has no infinity.
+        ends = {"lower": float(line["low"]), "upper": float(line["high"])}
+        uncertainty["confidence_interval"] = ends | {"confidence_level": 0.95} | method
     plain = score_name(score, 2.0 if order == 2 else 1.0, None).lower().replace("-", "_")
+    title = score_name(score, order, line["truncation"])
     metric = {"metric_id": f"{LIBRARY}.{plain}" + ".unbiased" * unbiased}
-    metric["metric_name"] = score_name(score, order, cut) + ", unbiased" * unbiased
-    metric |= {**_METRIC, "metric_unit": evaluation.noun, "metric_parameters": parameters}
-    details: dict[str, Any] = {"score": float(value), "uncertainty": uncertainty}
+    metric |= {**_METRIC, "metric_name": title + ", unbiased" * unbiased}
+    metric |= {"metric_unit": evaluation.noun, "metric_parameters": parameters}
+    details: dict[str, Any] = {"score": float(line["value"]), "uncertainty": uncertainty}
     if metric["metric_id"] == METRIC and prompts:
         rows = {key: [k, float(f"{u:.7g}")] for key, (k, u) in prompts.items()}
         details["details"] = {BY_PROMPT: json.dumps(rows)}
