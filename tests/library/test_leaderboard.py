@@ -13,6 +13,7 @@ from oracles import gaussian_gram
 import condvendi_jax as cv
 from condvendi_jax import inference
 from condvendi_jax.cli import __main__
+from condvendi_jax.encoders import embedding
 from condvendi_jax.inference import leaderboards
 from condvendi_jax.results import record as records
 
@@ -94,6 +95,20 @@ def test_a_record_says_what_it_belongs_to(made, whole):
     assert alone["model_info"]["id"] == "lab/few" and alone["model_info"]["developer"] == "lab"
     assert alone["evaluation_id"].startswith("mine/lab/few/")
     assert alone["source_metadata"]["source_organization_name"] == "us"
+
+
+def test_the_revision_of_an_encoder_is_that_of_its_weights(whole):
+    """The version of their package or, of encoders by name, what their details say."""
+
+    def known(**about):
+        loaded = embedding.as_loaded(type("Encoder", (), {"name": "mine", **about})())
+        record = whole.evaluations["few"].record("few", encoder=loaded.described("texts"))
+        return result_of(record)["metric_config"]["metric_parameters"]["encoder_revision"]
+
+    assert known(package="numpy") == f"numpy {np.__version__}"
+    assert known(details={"revision": "abc", "weights": "def"}) == "abc"
+    assert known(details={"weights": "def"}) == "def"
+    assert known(package="no-such-package") is known() is None
 
 
 def same(one, two):
