@@ -1,9 +1,13 @@
 """The score of a finished run's answers: rows in, one result and flat numbers out."""
 
+import importlib
+import importlib.machinery
 import importlib.metadata
 import logging
 import math
+import pathlib
 import sys
+import tomllib
 import types
 
 import fake_encoders
@@ -14,9 +18,10 @@ from oracles import gaussian_gram
 from condvendi_jax.integrations import numbers, score_run
 from condvendi_jax.integrations.langfuse import answer_diversity as langfuse_evaluator
 from condvendi_jax.integrations.langsmith import answer_diversity as langsmith_evaluator
-from condvendi_jax.integrations.runs import NoPairs, run_metric
+from condvendi_jax.integrations.runs import run_metric
 from condvendi_jax.results.comparison import Comparison
 
+ROOT = pathlib.Path(__file__).parents[2]
 WIDTH = 60.0
 TEXTS = {"q": ["a", "bb", "abcd", "ca"], 7: ["ccc", "ca", "ca", "cc"], "7": ["z", "z", "zz", "y"]}
 TEXTS |= {'{"x": [1]}': ["b", "bb"], "r": ["ab", "bde"]}  # Fewer answers, which count as much.
@@ -209,10 +214,12 @@ def test_lm_eval_finds_the_metric_by_its_entry_point(monkeypatch):
     monkeypatch.setitem(sys.modules, "lm_eval.api", types.ModuleType("lm_eval.api"))
     monkeypatch.setitem(sys.modules, "lm_eval.api.registry", registry)
     monkeypatch.delitem(sys.modules, "condvendi_jax.integrations.lm_eval", raising=False)
-    points = {
-        group: importlib.metadata.EntryPoint("answer_diversity", value, f"lm_eval.{group}").load()
-        for group, value in ENTRY_POINTS.items()
-    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    points = {}
+    for kind in ("metrics", "aggregations"):
+        ((name, value),) = project["entry-points"][f"lm_eval.{kind}"].items()
+        points[kind] = importlib.metadata.EntryPoint(name, value, f"lm_eval.{kind}").load()
+        assert name == "answer_diversity"
     options, metric = registered["metric"]
     assert metric is points["metrics"]
     assert registered["answer_diversity"] is points["aggregations"]
@@ -227,21 +234,16 @@ def test_lm_eval_finds_the_metric_by_its_entry_point(monkeypatch):
         points["aggregations"]([1.0])
 
 
-def entry_points():
-    import pathlib
-    import tomllib
+@pytest.mark.parametrize("tool", ["pydantic_evals", "weave"])
+def test_without_the_package_a_class_names_the_extra(tool, monkeypatch):
+    def missing(name, *_):
+        raise importlib.metadata.PackageNotFoundError(name)
 
-    text = (pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text()
-    return tomllib.loads(text)["project"]["entry-points"]
-
-
-ENTRY_POINTS = {
-    group.removeprefix("lm_eval."): values["answer_diversity"]
-    for group, values in entry_points().items()
-    if group.startswith("lm_eval.")
-}
-
-
-def test_nothing_to_compare_is_an_error_of_its_own():
-    with pytest.raises(NoPairs):
-        score(ROWS[:1])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.delitem(sys.modules, f"condvendi_jax.integrations.{tool}", raising=False)
+    module = importlib.import_module(f"condvendi_jax.integrations.{tool}")
+    monkeypatch.delitem(sys.modules, module.__name__)  # Later tests need the package.
+    extra = tool.replace("_", "-")
+    with pytest.raises(ValueError, match=rf"pip install 'condvendi_jax\[{extra}\]'"):
+        module.AnswerDiversity()
