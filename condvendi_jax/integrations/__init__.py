@@ -1,6 +1,6 @@
 """The scores where other packages use them: one function for finished runs, and adapters.
 
-No package is imported before its part is. Each tool has a module of its name.
+No package is imported before its part is. Each evaluation tool has a module of its name.
 """
 
 from condvendi_jax.integrations.inspect_ai import answer_diversity

@@ -160,14 +160,12 @@ def _columns(rows: list[Any], clean: bool, tell: Callable[[str], Any]) -> dict[s
             asked = [row["prompt"] if isinstance(row["prompt"], str) else None for row in mine]
             said = cleaned([row["answer"] for row in mine], asked).texts
             mine = [{**row, "answer": text} for row, text in zip(mine, said, strict=True)]
-        mine = [row for row in mine if row["prompt"] is not None]
-        mine = [row for row in mine if not texts.is_blank(row["answer"])]
+        mine = [r for r in mine if r["prompt"] is not None and not texts.is_blank(r["answer"])]
         kept += len(mine)
         for name, of_models in columns.items():
             of_models["" if len(models) == 1 else model] = [row.get(name) for row in mine]
     if kept < len(rows):
-        left_out = f"{len(rows) - kept:,} of {len(rows):,} rows"
-        tell(f"{left_out}, without a prompt or an answer, are left out")
+        tell(f"left out are {len(rows) - kept:,} of {len(rows):,} rows: no prompt or no answer")
     for name, prompts in columns["prompt"].items():
         columns["prompt"][name] = asked = [*map(texts.label, prompts)]
         for line in texts.doubts(columns["answer"][name], asked):

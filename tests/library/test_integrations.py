@@ -106,7 +106,7 @@ def test_scores_that_hold_no_answer_are_left_out_and_logged(measure, caplog):
     rows = [*ROWS, ("q", None), ("q", " \u200b"), (None, "lost"), ("s", ""), ("q", "<think>cut")]
     assert measure(rows, times=2) == measure(ROWS)
     assert [r.levelno for r in caplog.records] == [logging.WARNING]
-    assert "5 of 14 rows, without a prompt or an answer, are left out" in caplog.text
+    assert "left out are 5 of 14 rows: no prompt or no answer" in caplog.text
 
 
 def test_reasoning_is_removed_unless_it_is_kept(measure):

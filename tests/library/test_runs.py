@@ -122,7 +122,7 @@ def test_cleaned_answers_and_those_left_out():
     assert numbers(score(rows, clean=False)) != numbers(score(ROWS))
     more = [{"prompt": "q", "answer": None}, {"prompt": None, "answer": "x"}]
     more += [{"prompt": "q", "answer": "<think>cut"}]
-    with pytest.warns(UserWarning, match="3 of 19 rows, without a prompt or an answer"):
+    with pytest.warns(UserWarning, match="left out are 3 of 19 rows: no prompt or no answer"):
         assert numbers(score(ROWS + more)) == numbers(score(ROWS))
 
 
