@@ -12,10 +12,7 @@ _OP: Any = _TOOL.op if _TOOL else staticmethod
 
 
 class AnswerDiversity(_BASE):
-    """One of the `scorers` of an `Evaluation`: the `numbers`; arguments of `run_metric`.
-
-    Rows of equal `prompt` belong together; `column_map={"prompt": ...}` names another column.
-    """
+    """A scorer of an `Evaluation`: the `numbers` by the column `prompt`; options: `run_metric`."""
 
     bandwidth: float | None = None
     order: float = 2
@@ -33,12 +30,12 @@ class AnswerDiversity(_BASE):
         return run_metric("trials=10", **{name: getattr(self, name) for name in names})
 
     @_OP
-    def score(self, *, output: Any, prompt: Any) -> dict[str, Any]:
+    def score(self, *, output: Any, prompt: Any) -> list[Any]:
         """What `summarize` needs of a row."""
-        return {"prompt": prompt, "output": output}
+        return [prompt, output]
 
     @_OP
     def summarize(self, score_rows: list[Any]) -> dict[str, float | None]:
         """The `numbers` of all rows; those that failed are left out, which is logged."""
-        rows = [row or {"prompt": None, "output": None} for row in score_rows]
-        return known(self._metric()(*([row[n] for row in rows] for n in ("prompt", "output"))))
+        rows = [row or (None, None) for row in score_rows]
+        return known(self._metric()([prompt for prompt, _ in rows], [said for _, said in rows]))
