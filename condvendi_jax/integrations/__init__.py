@@ -1,9 +1,10 @@
-"""The scores where other packages use them: a metric for Inspect, a reward for TRL and verl.
+"""The scores where other packages use them: one function for finished runs, and adapters.
 
-No package is imported before its part is called. `condvendi_jax.integrations.torch` is apart.
+No package is imported before its part is. Each evaluation tool has a module of its name.
 """
 
-from condvendi_jax.integrations.inspect_metric import answer_diversity
+from condvendi_jax.integrations.inspect_ai import answer_diversity
+from condvendi_jax.integrations.runs import numbers, score_run
 from condvendi_jax.integrations.trl_reward import DiversityReward
 
-__all__ = ["DiversityReward", "answer_diversity"]
+__all__ = ["DiversityReward", "answer_diversity", "numbers", "score_run"]
