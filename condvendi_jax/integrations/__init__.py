@@ -3,8 +3,6 @@
 No package is imported before its part is. Each evaluation tool has a module of its name.
 """
 
-from condvendi_jax.integrations.inspect_ai import answer_diversity
-from condvendi_jax.integrations.runs import numbers, score_run
-from condvendi_jax.integrations.trl_reward import DiversityReward
+import lazy_loader
 
-__all__ = ["DiversityReward", "answer_diversity", "numbers", "score_run"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,12 +1,18 @@
 """For lm-eval: a metric and its aggregation, found by their entry points."""
 
-import importlib.util
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from condvendi_jax.base import extras
 from condvendi_jax.integrations.runs import NAME, run_metric
 
+with extras.needed("lm-eval", package="lm-eval", purpose="a metric of lm-eval"):
+    _TOOL: Any = importlib.import_module("lm_eval.api.registry")
+_HOW = {"higher_is_better": True, "output_type": "generate_until", "aggregation": NAME}
 
+
+@_TOOL.register_aggregation(NAME)
 def over_documents(items: Sequence[Any]) -> float:
     """The aggregation: the score of the answers to all documents, each a prompt of its own."""
     if not all(isinstance(item, list) for item in items):
@@ -17,14 +23,8 @@ def over_documents(items: Sequence[Any]) -> float:
     return measure([k for k, _ in rows], [text for _, text in rows])[NAME]
 
 
+@_TOOL.register_metric(metric=NAME, **_HOW)
 def answer_diversity(references: Any, predictions: Any, **options: Any) -> list[Any]:
     """The metric: the answers to a document and the options of `run_metric`, to aggregate."""
     (answers,) = predictions
     return [[answers] if isinstance(answers, str) else [*answers], options]
-
-
-if importlib.util.find_spec("lm_eval"):
-    _registry = importlib.import_module("lm_eval.api.registry")
-    _registry.register_aggregation(NAME)(over_documents)
-    _how = {"higher_is_better": True, "output_type": "generate_until", "aggregation": NAME}
-    _registry.register_metric(metric=NAME, **_how)(answer_diversity)

@@ -1,17 +1,16 @@
 """For Weave: a scorer of all rows of an evaluation."""
 
-import importlib.util
+import importlib
 from typing import Any
 
 from condvendi_jax.base import extras
 from condvendi_jax.integrations.runs import known, run_metric
 
-_TOOL: Any = importlib.import_module("weave") if importlib.util.find_spec("weave") else None
-_BASE: Any = _TOOL.Scorer if _TOOL else object
-_OP: Any = _TOOL.op if _TOOL else staticmethod
+with extras.needed("weave", package="weave", purpose="a scorer of Weave"):
+    _TOOL: Any = importlib.import_module("weave")
 
 
-class AnswerDiversity(_BASE):
+class AnswerDiversity(_TOOL.Scorer):
     """A scorer of an `Evaluation`: the `numbers` by the column `prompt`; options: `run_metric`."""
 
     bandwidth: float | None = None
@@ -21,7 +20,6 @@ class AnswerDiversity(_BASE):
     clean: bool = True
 
     def __init__(self, **options: Any) -> None:
-        extras.check("weave", package="weave", purpose="AnswerDiversity")
         super().__init__(**options)
         self._metric()  # Refuses what is not valid.
 
@@ -29,12 +27,12 @@ class AnswerDiversity(_BASE):
         names = AnswerDiversity.__annotations__
         return run_metric("trials=10", **{name: getattr(self, name) for name in names})
 
-    @_OP
+    @_TOOL.op
     def score(self, *, output: Any, prompt: Any) -> list[Any]:
         """What `summarize` needs of a row."""
         return [prompt, output]
 
-    @_OP
+    @_TOOL.op
     def summarize(self, score_rows: list[Any]) -> dict[str, float | None]:
         """The `numbers` of all rows; those that failed are left out, which is logged."""
         rows = [row or (None, None) for row in score_rows]

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib
 import itertools
 import logging
 import math
@@ -14,10 +15,15 @@ import pytest
 from oracles import gaussian_gram, weighted_entropy
 
 import condvendi_jax as cv
-from condvendi_jax.integrations import DiversityReward, answer_diversity
+from condvendi_jax.integrations import DiversityReward
 
 NAMES = ["answer_diversity" + end for end in ("", "_stderr", "_low", "_high")]
+ADAPTER = "condvendi_jax.integrations.inspect_ai"
 WIDTH = 60.0  # Of `fake_encoders.Means`, which also adds up the codes of all letters.
+
+
+def adapter():
+    return importlib.import_module(ADAPTER)
 
 
 def squares(texts, width=WIDTH):
@@ -46,10 +52,12 @@ def inspect_ai(monkeypatch):
         assert (name, scores) == ("answer_diversity", "unreduced")
         return lambda make: lambda **given: seen.append(given) or make(**given)
 
-    scorer = types.SimpleNamespace(metric=metric)
+    scorer = types.SimpleNamespace(metric=metric, scorer=lambda **_: lambda make: make)
     monkeypatch.setitem(sys.modules, "inspect_ai", types.ModuleType("inspect_ai"))
     monkeypatch.setitem(sys.modules, "inspect_ai.scorer", scorer)
-    return seen
+    sys.modules.pop(ADAPTER, None)
+    yield seen
+    sys.modules.pop(ADAPTER, None)
 
 
 def scores(*answers):
@@ -64,7 +72,7 @@ def scores(*answers):
 def measure(inspect_ai, tmp_path):
     def measure(answers, encoder="fake_encoders:Means", times=1, **options):
         options = {"bandwidth": WIDTH, "cache": str(tmp_path), "encoder": encoder} | options
-        metric = answer_diversity(**options)
+        metric = adapter().answer_diversity(**options)
         for _ in range(times):  # Inspect also calls it while samples come in.
             found = metric(scores(*answers))
         assert list(found) == NAMES
@@ -135,14 +143,15 @@ def test_bad_arguments_are_refused_at_once(measure):
 
 def test_inspect_keeps_the_parameters(inspect_ai):
     options = {"bandwidth": 1.0, "order": 3, "encoder": "fake_encoders:Means", "cache": "folder"}
-    answer_diversity(**options)
-    assert inspect_ai == [options]
+    adapter().answer_diversity(**options)
+    assert inspect_ai[1:] == [options]  # The first is the scorer's.
 
 
 def test_inspect_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "inspect_ai.scorer", None)
-    with pytest.raises(ValueError, match=r"condvendi_jax\[records\]"):
-        answer_diversity(bandwidth=1.0)
+    sys.modules.pop(ADAPTER, None)
+    with pytest.raises(ValueError, match=r"pip install -e '.\[records\]'"):
+        adapter().answer_diversity(bandwidth=1.0)
 
 
 @pytest.mark.filterwarnings("ignore")  # Those of Inspect's own dependencies.
@@ -151,7 +160,8 @@ def test_inspect_evaluates_it(tmp_path, epochs):
     inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed")
     from inspect_ai import dataset, model, scorer
 
-    metric = answer_diversity(bandwidth=WIDTH, encoder="fake_encoders:Means", cache=str(tmp_path))
+    diversity = adapter().answer_diversity
+    metric = diversity(bandwidth=WIDTH, encoder="fake_encoders:Means", cache=str(tmp_path))
 
     @scorer.scorer(metrics=[scorer.mean(), metric])
     def said():

@@ -1,7 +1,6 @@
 """The score of a finished run's answers: rows in, one result and flat numbers out."""
 
 import importlib
-import importlib.machinery
 import importlib.metadata
 import logging
 import math
@@ -199,19 +198,20 @@ def test_lm_eval_finds_the_metric_by_its_entry_point(monkeypatch):
     """By its interface as published: the decorators run when the module is imported."""
     registered = {}
 
+    def register(name, what):
+        return lambda function: registered.update({name: (what, function)}) or function
+
     def register_metric(**options):
-        return lambda function: registered.setdefault("metric", (options, function))
+        return register("metric", options)
 
     def register_aggregation(name):
-        return lambda function: registered.setdefault(name, function)
+        return register("aggregation", name)
 
     registry = types.SimpleNamespace(
         register_metric=register_metric, register_aggregation=register_aggregation
     )
-    package = types.ModuleType("lm_eval")
-    package.__spec__ = importlib.machinery.ModuleSpec("lm_eval", None)
-    monkeypatch.setitem(sys.modules, "lm_eval", package)
-    monkeypatch.setitem(sys.modules, "lm_eval.api", types.ModuleType("lm_eval.api"))
+    for package in ("lm_eval", "lm_eval.api"):
+        monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
     monkeypatch.setitem(sys.modules, "lm_eval.api.registry", registry)
     monkeypatch.delitem(sys.modules, "condvendi_jax.integrations.lm_eval", raising=False)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -222,7 +222,7 @@ def test_lm_eval_finds_the_metric_by_its_entry_point(monkeypatch):
         assert name == "answer_diversity"
     options, metric = registered["metric"]
     assert metric is points["metrics"]
-    assert registered["answer_diversity"] is points["aggregations"]
+    assert registered["aggregation"] == ("answer_diversity", points["aggregations"])
     assert options["metric"] == options["aggregation"] == "answer_diversity"
     assert options["higher_is_better"] and options["output_type"] == "generate_until"
     given = {"bandwidth": WIDTH, "encoder": "fake_encoders:Means"}
@@ -234,16 +234,10 @@ def test_lm_eval_finds_the_metric_by_its_entry_point(monkeypatch):
         points["aggregations"]([1.0])
 
 
-@pytest.mark.parametrize("tool", ["pydantic_evals", "weave"])
-def test_without_the_package_a_class_names_the_extra(tool, monkeypatch):
-    def missing(name, *_):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(importlib.metadata, "version", missing)
+@pytest.mark.parametrize("tool", ["pydantic_evals", "weave", "lm_eval"])
+def test_an_adapter_without_its_package_names_the_extra(tool, monkeypatch):
+    monkeypatch.setitem(sys.modules, tool, None)
     monkeypatch.delitem(sys.modules, f"condvendi_jax.integrations.{tool}", raising=False)
-    module = importlib.import_module(f"condvendi_jax.integrations.{tool}")
-    monkeypatch.delitem(sys.modules, module.__name__)  # Later tests need the package.
     extra = tool.replace("_", "-")
     with pytest.raises(ValueError, match=rf"pip install -e '.\[{extra}\]'"):
-        module.AnswerDiversity()
+        importlib.import_module(f"condvendi_jax.integrations.{tool}")
