@@ -309,13 +309,14 @@ def test_the_command_writes_records_and_compares_them(folder, run_command):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Those of its own dependencies.
-def test_every_eval_ever_finds_records_valid(tmp_path, made):
+def test_every_eval_ever_finds_records_valid(tmp_path, whole):
     """By its own package, with its checks of contents and of places."""
     reason = "every-eval-ever is not installed"
     validator = pytest.importorskip("every_eval_ever.validator.validation_core", reason=reason)
-    spectral = compared(orders=[2, 1, np.inf], truncation=None).record(encoder=ENCODER)
-    for model, record in [*made.items(), *spectral.items()]:
-        place = f"data/condvendi/unknown/{model}/{uuid.uuid4()}.json"
+    spectral = compared(orders=[2, 1, np.inf]).evaluations.items()
+    for model, evaluation in [*whole.evaluations.items(), *spectral]:
+        record = evaluation.record(f"lab/{model}", encoder=ENCODER)
+        place = f"data/condvendi/lab/{model}/{uuid.uuid4()}.json"
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text(json.dumps(record, allow_nan=False))
         told = {"repo_path": place, "available_files": [place], "run_semantic_checks": True}
