@@ -123,5 +123,5 @@ _ = axes[1].legend()
 # Report the kernels, how many outputs you scored at which steps, and the score of as many real
 # data.
 #
-# Next: [an alarm, W&B and TensorBoard](../training_loops.md), [a reward for
+# Next: [an alarm, W&B, TensorBoard, Trackio](../training_loops.md), [a reward for
 # TRL](../integrations.md#trl-a-reward).

@@ -322,6 +322,6 @@ def test_every_eval_ever_finds_records_valid(tmp_path, whole):
         told = {"repo_path": place, "available_files": [place], "run_semantic_checks": True}
         report = validator.validate_aggregate(tmp_path / place, **told)
         assert report.valid and not report.errors and not report.warnings
-    record["evaluation_results"][0]["metric_config"]["lower_is_better"] = "no"
+    record["evaluation_results"][0]["score_details"]["score"] = "many"
     (tmp_path / place).write_text(json.dumps(record))
     assert not validator.validate_aggregate(tmp_path / place).valid
