@@ -36,8 +36,8 @@ class Entropy:
     truncation: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", checks.check_order(self.order))
-        object.__setattr__(self, "truncation", checks.check_truncation(self.truncation))
+        truncation = checks.check_truncation(self.truncation)
+        vars(self).update(order=checks.check_order(self.order), truncation=truncation)
 
     @property
     def needs_spectrum(self) -> bool:

@@ -176,8 +176,7 @@ class Estimating(Method):
     rtol: float = dataclasses.field(default=DEFAULT_RTOL, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", checks.check_key(self.key))
-        object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
+        vars(self).update(key=checks.check_key(self.key), rtol=checks.check_rtol(self.rtol))
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         return self._estimated(grams, wanted, terms)[1]
@@ -186,8 +185,7 @@ class Estimating(Method):
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> order_two.Sloped:
         """The slopes, from the probes of the estimate: no further product with A."""
-        grams = grams_of_terms(points, terms)
-        samplers, (computed,) = self._estimated(grams, (entropy,), terms)
+        samplers, (computed,) = self._estimated(grams_of_terms(points, terms), (entropy,), terms)
         rows = [sampler.influences(entropy, points.shares) for sampler in samplers]
         return order_two.Sloped(computed, per_term(terms, rows))
 
