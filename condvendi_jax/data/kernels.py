@@ -414,6 +414,12 @@ class WithinPrompts(Kernel):
         return namespace(left).where(equal, inner_products(left[..., 1:], right[..., 1:]), 0)
 
 
+def of_all(kernel: Kernel, points: Any) -> Any:
+    """k of all pairs of points `[n, d]`, `[n, n]`."""
+    prepared = kernel.prepare(points)
+    return kernel.cross(prepared, prepared)
+
+
 def takes_stacks(kernel: Kernel) -> bool:
     """Whether NumPy computes the kernel of stacks of points, `[..., n, d]`, without a program."""
     exact = type(kernel) in (Cosine, Indicator, WithinPrompts)
