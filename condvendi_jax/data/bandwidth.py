@@ -282,8 +282,7 @@ def bandwidth_from_pairs(
         alike_mean, other_mean = (np.mean(np.exp(-math.exp(log_s) * r)) for r in (alike, ratios))
         return float(share * alike_mean + (1 - share) * other_mean) - share
 
-    function = slope if share is None else excess
-    log_s: Any = scipy.optimize.brentq(function, -200, 200, xtol=1e-12)
+    log_s: Any = scipy.optimize.brentq(slope if share is None else excess, -200, 200, xtol=1e-12)
     return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
 
 

@@ -130,11 +130,14 @@ def compare(
             scored = rated.scored(pairs, units)
             for name, evaluation in evaluations.items():
                 evaluations[name] = dataclasses.replace(evaluation, quality=scored[name])
-            tested = tested._replace(reason=tested.reason or differ)
-            rankings.append(_by_quality(scored, tested))
+            rankings.append(_by_quality(scored, tested._replace(reason=tested.reason or differ)))
     with checks.optional("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
-    if asked or (profile is None and any(map(_worth_a_profile, rankings))):
+    why = {difference.reason for ranking in rankings for difference in ranking.differences}
+    some = None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT
+    # Models are tested at some bandwidth, or may be at others.
+    told = any(reason in some or isinstance(reason, reasons.Saturated) for reason in why)
+    if asked or (profile is None and told):
         with checks.optional("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
     matched = "none" if units is None else units.matched
@@ -262,8 +265,7 @@ def with_texts(
         errors = any(scored.errors_by for scored in first.orders)
         how: Any = {"orders": [main.order], "truncation": main.truncation, "errors": errors}
         how |= {"unbiased": first.unbiased, "level": comparison.level, "seed": first.seed}
-        again = compare(fewer, one_population=one_population, profile=False, **how)
-        words = str(again.main[0])
+        words = str(compare(fewer, one_population=one_population, profile=False, **how).main[0])
     except ValueError as error:
         words = f"not compared ({error})"
     whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
@@ -306,9 +308,8 @@ def _compared(
     compared = {}
     for name, result in scored.items():
         whole = result.decomposition
-        errors = None if common.reason else result.errors
         ends = whole.intervals if whole.estimation else None
-        compared[name] = AtDesign(whole.scores, errors, ends)
+        compared[name] = AtDesign(whole.scores, None if common.reason else result.errors, ends)
         if common.design is not None:
             entropy = Entropy(whole.order, whole.truncation)
             plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
@@ -385,13 +386,6 @@ def _tested_ranking(
     winner = _winner([*errors.values()], differences, tests.level)
     more |= {"level": tests.level, "margin": tests.margin, "winner": winner}
     return Ranking(*scores, tuple(differences), letters, **more)
-
-
-def _worth_a_profile(ranking: Ranking) -> bool:
-    """Whether models are tested at some bandwidth, or may be at others."""
-    some = None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT
-    why = {difference.reason for difference in ranking.differences}
-    return any(reason in some or isinstance(reason, reasons.Saturated) for reason in why)
 
 
 def _letters(

@@ -72,8 +72,7 @@ class Contributions(Result):
         """The rows, or their `labels` as for `by`, that add least and most to the main score."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        rows = enumerate(self.influences.conditional.tolist())
-        values = {f"row {k}": value for k, value in rows}
+        values = {f"row {k}": x for k, x in enumerate(self.influences.conditional.tolist())}
         if labels is not None:
             values = {str(name): x.conditional for name, x in self.by(labels).items()}
         return plots.of_parts(values, self._titles.get("conditional") or self._titles["vendi"])

@@ -23,8 +23,7 @@ class Estimate(NamedTuple):
     def of(cls, error: Error, least: float = -math.inf, most: float = math.inf) -> Self:
         """An estimate from its error, with its interval inside what is possible."""
         low, high = error.interval()
-        unknown = error.reason or math.isnan(low)
-        ends = None if unknown else (max(low, least), min(high, most))
+        ends = None if error.reason or math.isnan(low) else (max(low, least), min(high, most))
         return cls(error.value, error.standard_error, ends)
 
     def __str__(self) -> str:

@@ -138,8 +138,7 @@ class ScoredOrder:
 
     def possible(self, name: str) -> tuple[float, float]:
         """The least and the largest value of a plug-in score."""
-        any_order = name != "information" or self.decomposition.order == 1
-        return float(any_order), self.largest
+        return float(name != "information" or self.decomposition.order == 1), self.largest
 
     @property
     def given(self) -> Estimate:
@@ -372,8 +371,7 @@ def about_rows(evaluations: Collection[Evaluation]) -> Iterator[str]:
         words = "conditional and information compare similar prompts, too"
         yield f"At most: with 95% confidence; {words}"
     if first.paired and any(result.weighted for result in evaluations):
-        words = "where they are not integers, prompts count by them, not each once"
-        yield f"Weights: given; {words}"
+        yield "Weights: given; where they are not integers, prompts count by them, not each once"
 
 
 UNBIASED = "the estimate if you sampled forever"

@@ -58,8 +58,7 @@ class PromptScore(NamedTuple):
         """One over the shrunken similarity, with its interval: '3.5 [2.8, 4.4]'; '' if NaN."""
         if math.isnan(self.shrunken):
             return ""
-        inverse = (1 / x if x else math.inf for x in (self.shrunken, self.high, self.low))
-        value, *ends = inverse
+        value, *ends = (1 / x if x else math.inf for x in (self.shrunken, self.high, self.low))
         return tables.with_interval(value, ends)
 
     def as_dict(self) -> dict[str, Any]:
@@ -153,8 +152,7 @@ class PromptTable(Result):
 
     def as_dict(self) -> dict[str, Any]:
         names = ("mean", "standard_error", "spread", "reason", "prompts")
-        shown = plain({name: getattr(self, name) for name in names})
-        return of_entropy(self.decomposition) | shown
+        return of_entropy(self.decomposition) | plain({name: getattr(self, name) for name in names})
 
     def lines(self) -> list[dict[str, Any]]:
         start = {"prompt": None} | of_entropy(self.decomposition)
