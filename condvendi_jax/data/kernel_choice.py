@@ -110,9 +110,8 @@ def chosen(
         kernels.append(kernel)
     made = {}
     for model, pairs in models.items():
-        parts = zip(kernels, pairs.arrays, NAMES, strict=False)
         with checks.naming(model):
-            suited = tuple(_suited(*part) for part in parts)
+            suited = tuple(map(_suited, kernels, pairs.arrays, NAMES))
         made[model] = pairs._but(kernels=suited, _ruled=ruled)
     return made
 

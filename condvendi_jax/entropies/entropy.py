@@ -128,11 +128,8 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
     """H(X), H(X|T) and I(X;T) in nats (CV eq. 5, 7); None if an entropy that it needs is None."""
     if entropy_t is None or entropy_joint is None:
         return PerScore(entropy_x, None, None)
-    return PerScore(
-        vendi=entropy_x,
-        conditional=entropy_joint - entropy_t,
-        information=None if entropy_x is None else entropy_x + entropy_t - entropy_joint,
-    )
+    information = None if entropy_x is None else entropy_x + entropy_t - entropy_joint
+    return PerScore(entropy_x, entropy_joint - entropy_t, information)
 
 
 def of_squared_norm(norm: jax.Array) -> jax.Array:

@@ -204,7 +204,7 @@ class DenseGram(Dense, Gram):
     """A Gram stored as an n x n array, which is not checked."""
 
     @classmethod
-    def from_points(cls, kernel: Kernel, points: jax.Array) -> "DenseGram":
+    def from_points(cls, kernel: Kernel, points: Any) -> "DenseGram":
         """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
         return TiledGram.from_points(kernel, points).dense()
 
@@ -412,8 +412,7 @@ def together(grams: Sequence[Operator]) -> Together:
     tiled = [gram for gram in grams if isinstance(gram, TiledGram)]
     factors = [factor for gram in tiled for factor in gram.factors]
     known = {id(factor): factor for factor in factors}
-    one_layout = len({gram.layout for gram in tiled}) == 1
-    if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
+    if len(tiled) < len(grams) or len(known) == len(factors):
         return Together(tuple(grams))
     order = list(known)
     subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
@@ -454,11 +453,7 @@ def gram(kernel: Kernel, points: ArrayLike) -> Gram:
 
 
 def represent(
-    kernel: Kernel,
-    points: jax.Array,
-    *,
-    layout: Layout | None = None,
-    dense_up_to: int | None = None,
+    kernel: Kernel, points: Any, *, layout: Layout | None = None, dense_up_to: int | None = None
 ) -> Gram:
     """The Gram of checked points `[n, d]`, or padded `[layout.rows, d]`, on a layout's devices."""
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]

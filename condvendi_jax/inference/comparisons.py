@@ -456,9 +456,8 @@ def _differences(
             error = standard_error_apart(two[0], two[1], matched=tests.matched)
             difference = difference._replace(standard_error=error)
         if reason is None and frozenset(pair) in same:
-            difference = difference._replace(
-                p_value=1.0, equal_p_value=0.0, ratio_low=1.0, ratio_high=1.0
-            )
+            sure = {"p_value": 1.0, "equal_p_value": 0.0, "ratio_low": 1.0, "ratio_high": 1.0}
+            difference = difference._replace(**sure)
         differences.append(difference)
     known = [d for d in differences if d.reason is None and math.isnan(d.p_value)]
     tested: Any = {d[:2]: d for d in _tested(known, errors, tests, rounding)} if known else {}
@@ -471,11 +470,9 @@ def _tested(
     """Differences with their intervals and p-values, before those of others count."""
     names, matched = list(errors), tests.matched
     one, two = np.array([[names.index(name) for name in d[:2]] for d in untested]).T
-    every = [error.inverse or error for error in errors.values()]
-    if all(error.inverse for error in errors.values()):  # The second less the first is tested.
-        one, two = two, one
-    else:
-        every = list(errors.values())
+    every: list[Any] = [*errors.values()]
+    if all(error.inverse for error in every):  # The second less the first is tested.
+        one, two, every = two, one, [error.inverse for error in every]
     pairs = [(every[a], every[b]) for a, b in zip(one, two, strict=True)]
     correlation = np.array([[a.correlation(b, matched=matched)] for a, b in pairs])
     error = np.array([standard_error_apart(a, b, matched=matched) for a, b in pairs])

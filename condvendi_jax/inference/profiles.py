@@ -226,10 +226,8 @@ def of_curves(
     # Each `[scores, models, m]`, of one score without prompts, and else of three.
     values = [[[e.value for e in curve.of(name)] for curve in curves.values()] for name in names]
     saturated = [[curve.saturated(name) for curve in curves.values()] for name in names]
-    missing = [None] * (3 - len(names))
-    values, bands, saturated = (
-        PerScore(*map(np.array, part), *missing) for part in (values, bands, saturated)
-    )
+    missing, parts = [None] * (3 - len(names)), (values, bands, saturated)
+    values, bands, saturated = (PerScore(*map(np.array, part), *missing) for part in parts)
     numbers = tuple(rows.total for rows in pairs.values())
     chosen = entropy.order, over, ladder, first.bandwidths, values, bands, saturated
     groups = min(rows.independent(pairs[name]) for name, rows in units.of_models.items())
@@ -393,8 +391,8 @@ class Tested(NamedTuple):
             return band
         largest = np.max(np.abs(draws[:, model.kept]), axis=1)
         level = _level_of(np.quantile(largest, 1 - self.level), freedom)
-        for place in np.flatnonzero(model.kept).tolist():
-            band[place] = model.scores[place].interval(level)
+        kept = itertools.compress(model.scores, model.kept)
+        band[model.kept] = [error.interval(level) for error in kept]
         return band
 
     def _differences(

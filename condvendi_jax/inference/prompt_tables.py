@@ -220,9 +220,8 @@ def _by_prompt(
     left_out = alone = units = weights / copies
     if near.batches is not None:
         left_out, alone = (of_rows[rows] for of_rows in _of_batches(near, within))
-    squared_norm, squares, same = (
-        np.bincount(prompt, weights * values, sizes.size) for values in (sums[0], left_out, alone)
-    )
+    totals = (np.bincount(prompt, weights * x, sizes.size) for x in (sums[0], left_out, alone))
+    squared_norm, squares, same = totals
     several = (n > 1) & (same < 1 - _ROUNDING)
     similarity = np.clip((squared_norm - squares) / np.where(several, 1 - same, np.nan), 0, 1)
     rounding = saturation.rounding(Entropy(2), pairs.dtype)

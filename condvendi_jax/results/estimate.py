@@ -82,7 +82,5 @@ def undominated(models: Mapping[str, Quality]) -> list[str]:
     """The models of which no other is at least as good in share and diversity, better in one."""
     points = {m: (rated.share.value, rated.diversity.value) for m, rated in models.items()}
     known = {m: np.array(point) for m, point in points.items() if not math.isnan(point[1])}
-    beaten = {
-        m for m, a in known.items() for b in known.values() if (b >= a).all() and (b > a).any()
-    }
+    beaten = {m for m, a in known.items() for b in known.values() if all(b >= a) and any(b > a)}
     return [model for model in known if model not in beaten]

@@ -284,9 +284,7 @@ class Evaluation(Result):
     def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
         names, shown = self.names, self._shown()
-        rows = [
-            [label, *(str(o.estimate(n, unbiased=free)) for n in names)] for o, free, label in shown
-        ]
+        rows = [[label, *(str(o.estimate(n, unbiased=u)) for n in names)] for o, u, label in shown]
         if self.one_prompt and not self.answers:
             to_one = {"conditional": self.one_prompt.in_words()}
             rows.append(["2, to one prompt", *(to_one.get(name, "") for name in self.names)])
@@ -391,12 +389,10 @@ def warning_lines(advice: Sequence[Advice]) -> list[str]:
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth], noun: str = "outputs") -> str:
     """What was chosen for outputs and prompts, and why, in a line."""
-    kinds = {name: "" if h.bandwidth is None else "bandwidth " for name, h in bandwidths.items()}
-    kernels = [f"{name}: {kinds[name]}{chosen}" for name, chosen in bandwidths.items()]
-    same = f"only {noun} to the same prompt are compared"
-    words = re.sub(
-        "prompts: equal or different(, because prompts repeat)?", same, "; ".join(kernels)
-    )
+    every = bandwidths.items()
+    words = "; ".join(f"{k}: {'bandwidth ' if h.bandwidth else ''}{h}" for k, h in every)
+    equal = "prompts: equal or different(, because prompts repeat)?"
+    words = re.sub(equal, f"only {noun} to the same prompt are compared", words)
     return tables.capitalized(re.sub("^outputs", noun, words))
 
 
@@ -464,9 +460,8 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
         start, verb = f"of {given} {things} to a prompt, about", " differ"
     shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
     shown[0] = f"{tables.rough(top.value)}{verb}" + (f" ({top.model})" if shown[1:] else "")
-    words = (
-        f"{tables.capitalized(start)} {tables.listed(shown)}{numbers.by and f', by {numbers.by}'}."
-    )
+    by = numbers.by and f", by {numbers.by}"
+    words = f"{tables.capitalized(start)} {tables.listed(shown)}{by}."
     if apart[1:]:
         many = given or tables.span(result.n for result in evaluations.values())
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."

@@ -64,9 +64,8 @@ class PromptScore(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with an entry for each contribution."""
         shown = self._asdict()
-        for name, value in shown.pop("contributions")._asdict().items():
-            shown[f"contribution_to_{name}"] = value
-        return shown
+        parts = shown.pop("contributions")._asdict()
+        return shown | {f"contribution_to_{name}": value for name, value in parts.items()}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

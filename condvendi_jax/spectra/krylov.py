@@ -143,9 +143,8 @@ def lanczos(
     """
 
     def step(k: jax.Array, states: Any) -> Any:
-        images = products.matvecs(
-            tuple(jnp.concatenate([s.following for s in some], axis=1) for some in states)
-        )
+        following = (jnp.concatenate([s.following for s in some], axis=1) for some in states)
+        images = products.matvecs(tuple(following))
         return tuple(map(functools.partial(advanced, k), states, bases, images))
 
     def advanced(k: jax.Array, states: Any, basis: jax.Array, images: jax.Array) -> Any:

@@ -199,10 +199,9 @@ class Estimating(Method):
         def scores(row: list[Estimate]) -> list[Estimate]:
             return [score for score in log_scores(*by_term(row)) if score is not None]
 
+        of_terms = [held[name] for name in terms]
         with memory.explained(n, dtype):
-            samplers, rows = refine(
-                [held[name] for name in terms], wanted, scores, key=self.key, rtol=self.rtol
-            )
+            samplers, rows = refine(of_terms, wanted, scores, key=self.key, rtol=self.rtol)
         measures = by_term(sampler.measure() for sampler in samplers)
         values = [by_term(jnp.asarray(e.value, dtype) for e in row) for row in rows]
         pairs = zip(values, map(by_term, rows), strict=True)
