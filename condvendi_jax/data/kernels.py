@@ -250,8 +250,7 @@ class Gaussian(Kernel):
             in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
             return float(limits.eps) * reach <= _MOVED * sigma**2 and in_range
 
-        near = host_view(points)  # A bound that one pass gives often suffices.
-        if near is not None:
+        if (near := host_view(points)) is not None:  # A bound that one pass gives often suffices.
             largest = max(float(near.max()), -float(near.min()))
             if is_precise(4 * points.shape[1] * largest * largest):
                 return self

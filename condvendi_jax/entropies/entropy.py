@@ -46,8 +46,7 @@ class Entropy:
 
     def clamped(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
-        fitted = self.fitted(n)
-        if fitted is not self:
+        if (fitted := self.fitted(n)) is not self:
             checks.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
         return fitted
 

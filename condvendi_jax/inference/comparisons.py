@@ -413,8 +413,7 @@ def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
     values = {name: float(quality.number.value) for name, quality in ordered.items()}
     intervals: Any = {name: quality.number.ends for name, quality in ordered.items()}
     errors = {name: quality.error for name, quality in ordered.items()}
-    groups = 1 + int(min(error.freedom for error in errors.values()))
-    if groups < FEWEST_TESTED:
+    if (groups := 1 + int(min(error.freedom for error in errors.values()))) < FEWEST_TESTED:
         few = reasons.too_few(groups, "prompts", FEWEST_TESTED)
         tests = tests._replace(reason=tests.reason or few)
     differences = _differences(values, errors, tests, {}, rounding=1e-5)

@@ -358,8 +358,7 @@ def delete_groups(
         rest = np.asarray(shares * kept / shares[kept].sum(), pairs.dtype)  # One program for all.
         parts.append(computation.score(pairs.weighed(rest), entropy, method))
     deleted = np.exp([_logs(part.entropies) for part in parts]).T
-    noise = [part.estimation.standard_errors for part in parts if part.estimation]
-    if noise:
+    if noise := [part.estimation.standard_errors for part in parts if part.estimation]:
         noisy = np.mean(np.square(noise), axis=0) > NOISE * np.var(deleted, axis=1, ddof=1)
         _warn_of_noise(noisy if pairs.paired else noisy[:1])
     of_groups = np.bincount(groups.membership, shares, groups.count)

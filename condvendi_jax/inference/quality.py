@@ -148,8 +148,7 @@ def _diversity(
     """Unbiased Conditional-RKE of good rows, and the number of prompts that have two of them."""
     if np.bincount(kinds).max() > 1:
         good = good & (np.bincount(kinds, good)[kinds] > 1)
-    rows = np.flatnonzero(good)
-    if rows.size < 2:
+    if (rows := np.flatnonzero(good)).size < 2:
         return Estimate(math.nan, math.nan, None), 0
     units = groups and groups._replace(membership=groups.membership[rows], of_all=groups.count)
     pairs = points.rows(rows)
