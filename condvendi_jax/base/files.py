@@ -120,8 +120,7 @@ def read_labels(path: StrPath, *, key: str | None = None, kind: str = "label") -
             received = f"{array.dtype} of shape {list(array.shape)}"
             raise ValueError(f"{path}: expected one {kind} a row [n], received {received}.")
         return array.reshape(-1)
-    labels = read_lines(path)
-    if not labels:
+    if not (labels := read_lines(path)):
         raise ValueError(f"{path}: holds no {kind}s.")
     return np.array(labels, object)
 

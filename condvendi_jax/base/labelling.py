@@ -27,8 +27,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     if array.dtype.kind not in "iubUSfMmO":
         expected = "expected numbers, strings or dates [n]"
         raise TypeError(f"{name}: {expected}, received an array of dtype {array.dtype}.")
-    missing = np.asarray(array != array, bool)
-    if missing.any():
+    if (missing := np.asarray(array != array, bool)).any():
         raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
     if array.dtype.kind not in "OU":
         return np.unique(array, return_inverse=True)

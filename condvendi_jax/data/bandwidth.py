@@ -258,8 +258,7 @@ def bandwidth_from_pairs(
         raise ValueError(f"same: expected pairs of both labels, received {received}.")
     largest = np.abs(differences).max() or 1.0
     squares = np.sum((differences / largest) ** 2, axis=1)
-    equal = ~labels & (squares == 0)
-    if equal.any():
+    if (equal := ~labels & (squares == 0)).any():
         raise ValueError(
             f"same: the pair in row {int(equal.argmax())} is said to differ, but first and second "
             "are equal there, which has probability 0 at every bandwidth; leave such pairs out."
@@ -282,8 +281,7 @@ def bandwidth_from_pairs(
         alike_mean, other_mean = (np.mean(np.exp(-math.exp(log_s) * r)) for r in (alike, ratios))
         return float(share * alike_mean + (1 - share) * other_mean) - share
 
-    function = slope if share is None else excess
-    log_s: Any = scipy.optimize.brentq(function, -200, 200, xtol=1e-12)
+    log_s: Any = scipy.optimize.brentq(slope if share is None else excess, -200, 200, xtol=1e-12)
     return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
 
 
@@ -402,8 +400,7 @@ def _smallest(points: np.ndarray, prompts: np.ndarray, weights: np.ndarray) -> f
         octaves = [octaves[0] + 1]
     while variance(octaves[-1]) <= THRESHOLD and octaves[-1] > -4:
         octaves.append(octaves[-1] - 0.5)
-    level = min(THRESHOLD, _NEARLY * max(map(variance, octaves)))
-    if level <= _NOTHING:
+    if (level := min(THRESHOLD, _NEARLY * max(map(variance, octaves)))) <= _NOTHING:
         return typical * 2.0 ** octaves[-1]
     place = next(k for k, octave in enumerate(octaves) if variance(octave) >= level)
     octave = octaves[place]

@@ -22,6 +22,7 @@ _PROBED_ROWS, _FEW_ROWS = 256, 16
 ENOUGH_REPEATED = 7
 # All kernel values between different points this near to one, or to zero, say nothing.
 _NEGLIGIBLE = 1e-6
+_few_values = compiled_elsewhere(kernel_classes.of_all)
 
 
 def check(
@@ -109,9 +110,8 @@ def chosen(
         kernels.append(kernel)
     made = {}
     for model, pairs in models.items():
-        parts = zip(kernels, pairs.arrays, NAMES, strict=False)
         with checks.naming(model):
-            suited = tuple(_suited(*part) for part in parts)
+            suited = tuple(map(_suited, kernels, pairs.arrays, NAMES))
         made[model] = pairs._but(kernels=suited, _ruled=ruled)
     return made
 
@@ -209,10 +209,3 @@ def _suited(kernel: Kernel, points: jax.Array, name: str) -> Kernel:
         identity = "the Gram is numerically the identity and its scores only count points"
         checks.warn(f"{words} are below 1e-6, {identity}.")
     return fitting
-
-
-@compiled_elsewhere
-def _few_values(kernel: Kernel, points: jax.Array) -> jax.Array:
-    """The kernel values of all pairs of points `[n, d]`, `[n, n]`."""
-    prepared = kernel.prepare(points)
-    return kernel.cross(prepared, prepared)

@@ -250,8 +250,7 @@ class Gaussian(Kernel):
             in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
             return float(limits.eps) * reach <= _MOVED * sigma**2 and in_range
 
-        near = host_view(points)  # A bound that one pass gives often suffices.
-        if near is not None:
+        if (near := host_view(points)) is not None:  # A bound that one pass gives often suffices.
             largest = max(float(near.max()), -float(near.min()))
             if is_precise(4 * points.shape[1] * largest * largest):
                 return self
@@ -412,6 +411,12 @@ class WithinPrompts(Kernel):
     def geometry(self, left: jax.Array, right: jax.Array) -> jax.Array:
         equal = left[..., :1] == right[..., :1].swapaxes(-1, -2)
         return namespace(left).where(equal, inner_products(left[..., 1:], right[..., 1:]), 0)
+
+
+def of_all(kernel: Kernel, points: Any) -> Any:
+    """k of all pairs of points `[n, d]`, `[n, n]`."""
+    prepared = kernel.prepare(points)
+    return kernel.cross(prepared, prepared)
 
 
 def takes_stacks(kernel: Kernel) -> bool:

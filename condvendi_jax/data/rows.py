@@ -114,8 +114,7 @@ class Rows:
 
     def supported(self) -> Self:
         """The pairs without the rows of weight zero."""
-        kept = np.flatnonzero(self.shares > 0)
-        if kept.size == self.n:
+        if (kept := np.flatnonzero(self.shares > 0)).size == self.n:
             return self
         pairs = self.gathered().rows(kept)
         if self.layout is None:

@@ -223,8 +223,7 @@ def unpacked(
 ) -> tuple[Mapping[str, Mapping[str, Any]], tuple[Any, Any], bool]:
     """Arrays in place of the `Similarities` of models, their kernels, and whether they are such."""
     every: list[Any] = [arrays["outputs"] for arrays in models.values()]
-    count = sum(isinstance(given, Similarities) for given in every)
-    if not count:
+    if not (count := sum(isinstance(given, Similarities) for given in every)):
         return models, kernels, False
     alone = kernels[0] is None and is_equality(kernels[1])
     if count < len(every) or not alone or any("prompts" in arrays for arrays in models.values()):

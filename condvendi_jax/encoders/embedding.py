@@ -269,8 +269,7 @@ def _embeddings(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np
         raise ValueError(f"{loaded.name}: expected real numbers, received {rows.dtype}.")
     with np.errstate(over="ignore"):  # Named below.
         rows = rows.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if bad.size:
+    if (bad := np.flatnonzero(~np.isfinite(rows).all(axis=1))).size:
         raise ValueError(f"{loaded.name}: gives NaN or infinity for {names[bad[0]][:80]!r}.")
     return rows
 

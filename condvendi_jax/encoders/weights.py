@@ -50,8 +50,7 @@ class _Unpickler(pickle.Unpickler):
         return _ALLOWED[module, name]
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype]:
-        """The key of a storage and the dtype of its numbers."""
-        return pid[2], pid[1]
+        return pid[2], pid[1]  # The key of a storage and the dtype of its numbers.
 
 
 def read_torch_checkpoint(path: str | Path) -> dict[str, np.ndarray]:

@@ -140,13 +140,12 @@ def projected(values: Any, diagonal: Any, norm: Any) -> Any:
     off_trace = xp.abs(_sum(values) - _sum(diagonal))
     off_norm = xp.abs(_sum(xp.square(values)) - norm)
     # The errors of the eigenvalues, and the rounding of the sums. A NaN fails both.
-    right = (off_trace <= eps * (_TRACE_TOLERANCE * n * largest + 4 * n**0.5)) & (
-        off_norm <= eps * (_NORM_TOLERANCE * n**0.5 * largest + 2 * n * norm)
-    )
+    right_trace = off_trace <= eps * (_TRACE_TOLERANCE * n * largest + 4 * n**0.5)
+    right_norm = off_norm <= eps * (_NORM_TOLERANCE * n**0.5 * largest + 2 * n * norm)
     # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2: at norm one the rank is one,
     # which n identical rows reach, and which Householder reflections of equal numbers miss.
     first = (xp.arange(n) == 0).astype(values.dtype)
-    checked = xp.where(right, project_to_simplex(values), xp.nan)
+    checked = xp.where(right_trace & right_norm, project_to_simplex(values), xp.nan)
     return xp.where(norm >= 1 - RANK_ONE * eps, first, checked)
 
 

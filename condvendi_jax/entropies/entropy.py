@@ -36,8 +36,8 @@ class Entropy:
     truncation: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", checks.check_order(self.order))
-        object.__setattr__(self, "truncation", checks.check_truncation(self.truncation))
+        truncation = checks.check_truncation(self.truncation)
+        vars(self).update(order=checks.check_order(self.order), truncation=truncation)
 
     @property
     def needs_spectrum(self) -> bool:
@@ -46,8 +46,7 @@ class Entropy:
 
     def clamped(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
-        fitted = self.fitted(n)
-        if fitted is not self:
+        if (fitted := self.fitted(n)) is not self:
             checks.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
         return fitted
 
@@ -128,11 +127,8 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
     """H(X), H(X|T) and I(X;T) in nats (CV eq. 5, 7); None if an entropy that it needs is None."""
     if entropy_t is None or entropy_joint is None:
         return PerScore(entropy_x, None, None)
-    return PerScore(
-        vendi=entropy_x,
-        conditional=entropy_joint - entropy_t,
-        information=None if entropy_x is None else entropy_x + entropy_t - entropy_joint,
-    )
+    information = None if entropy_x is None else entropy_x + entropy_t - entropy_joint
+    return PerScore(entropy_x, entropy_joint - entropy_t, information)
 
 
 def of_squared_norm(norm: jax.Array) -> jax.Array:

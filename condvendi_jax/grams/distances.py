@@ -67,8 +67,7 @@ def _nearest(kernel: Kernel, points: Any, labels: jax.Array, count: int) -> tupl
 
     def of_row(row: tuple[Any, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         point, label, number = row
-        single = jax.tree.map(lambda leaf: leaf[None], point)
-        squares = kernel.geometry(single, points)[0]
+        squares = kernel.geometry(jax.tree.map(lambda leaf: leaf[None], point), points)[0]
         same = (labels == label) & (label >= 0)
         squares = jnp.where(same | (jnp.arange(n) == number), jnp.inf, squares)
         least, which = jax.lax.top_k(-squares, count)

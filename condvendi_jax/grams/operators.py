@@ -115,8 +115,7 @@ class Gram(Operator):
             if abs(total - 1) > _TOLERANCE:
                 received = f"received a sum of {total:.6g}: divide them by it."
                 raise ValueError(f"shares: expected numbers of sum one, {received}")
-        xp = namespace(self._rows)
-        return self.scaled(square_roots(xp.asarray(shares, self.dtype)))
+        return self.scaled(square_roots(namespace(self._rows).asarray(shares, self.dtype)))
 
     @abc.abstractmethod
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
@@ -205,7 +204,7 @@ class DenseGram(Dense, Gram):
     """A Gram stored as an n x n array, which is not checked."""
 
     @classmethod
-    def from_points(cls, kernel: Kernel, points: jax.Array) -> "DenseGram":
+    def from_points(cls, kernel: Kernel, points: Any) -> "DenseGram":
         """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
         return TiledGram.from_points(kernel, points).dense()
 
@@ -228,10 +227,8 @@ class OfPoints(Gram):
     def tiles(self) -> Tiles:
         return Tiles(self.factors, (tuple(range(len(self.factors))),), self.layout)
 
-    def row_squares_beside(
-        self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
-    ) -> jax.Array:
-        return sums.row_squares_beside(self.tiles, left, right, scale=scale)
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        return sums.row_squares_beside(self.tiles, left, right)
 
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
@@ -243,8 +240,7 @@ class OfPoints(Gram):
         return DenseGram(*self.tiles.values(points, points, diagonal=True))
 
     def scaled(self, weights: jax.Array) -> "WeightedGram":
-        placed = self.place(math.sqrt(self.n) * weights)
-        return WeightedGram(self, placed, layout=self.layout)
+        return WeightedGram(self, self.place(math.sqrt(self.n) * weights), layout=self.layout)
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
         return sums.squared_norms(self.tiles, weights=shares)[0]
@@ -252,7 +248,6 @@ class OfPoints(Gram):
 
 @functools.partial(jax.jit, static_argnames="layout")
 def _prepared(kernel: Kernel, points: jax.Array, layout: Layout) -> Any:
-    """The prepared points, which lie like the points."""
     return layout.constrain(kernel.prepare(points))
 
 
@@ -366,7 +361,7 @@ class WeightedGram(Operator):
         return weights * self.gram.matvec(weights * vectors)
 
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        return self.gram.row_squares_beside(left, right, self.weights)
+        return sums.row_squares_beside(self.gram.tiles, left, right, scale=self.weights)
 
     def eigenvalues(self) -> jax.Array:
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
@@ -417,8 +412,7 @@ def together(grams: Sequence[Operator]) -> Together:
     tiled = [gram for gram in grams if isinstance(gram, TiledGram)]
     factors = [factor for gram in tiled for factor in gram.factors]
     known = {id(factor): factor for factor in factors}
-    one_layout = len({gram.layout for gram in tiled}) == 1
-    if len(tiled) < len(grams) or not one_layout or len(known) == len(factors):
+    if len(tiled) < len(grams) or len(known) == len(factors):
         return Together(tuple(grams))
     order = list(known)
     subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
@@ -459,19 +453,14 @@ def gram(kernel: Kernel, points: ArrayLike) -> Gram:
 
 
 def represent(
-    kernel: Kernel,
-    points: jax.Array,
-    *,
-    layout: Layout | None = None,
-    dense_up_to: int | None = None,
+    kernel: Kernel, points: Any, *, layout: Layout | None = None, dense_up_to: int | None = None
 ) -> Gram:
     """The Gram of checked points `[n, d]`, or padded `[layout.rows, d]`, on a layout's devices."""
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:
         z = factor_of(kernel, points, layout).points
         if layout is not None:
-            inside = jnp.arange(layout.rows) < n
-            z = layout.constrain(jnp.where(inside[:, None], z, 0))
+            z = layout.constrain(jnp.where((jnp.arange(layout.rows) < n)[:, None], z, 0))
         return FeatureGram(z, layout=layout)
     if layout is None and n <= (_DENSE_UP_TO if dense_up_to is None else dense_up_to):
         merged = _merged(kernel, points) if isinstance(points, np.ndarray) else None

@@ -71,7 +71,6 @@ def _arrivals(tiles: Tiles, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _ones_unless(weights: jax.Array | None, tiles: Tiles) -> jax.Array:
-    """The weights `[rows]`, ones where None."""
     return jnp.ones(tiles.factors[0].n, tiles.factors[0].dtype) if weights is None else weights
 
 
@@ -155,7 +154,6 @@ def _sums_and_gradients(
         return tuple(part if flag else None for flag, part in zip(flags, parts, strict=True))
 
     def filled(parts: Any, defaults: Any) -> tuple[Any, ...]:
-        """The parts, with the default in the place of every None."""
         pairs = zip(parts, defaults, strict=True)
         return tuple(default if part is None else part for part, default in pairs)
 
@@ -222,7 +220,6 @@ def matvecs(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ..
     product = functools.partial(jnp.matmul, precision=PRECISION)
 
     def to_columns(tile: jax.Array, of_rows: jax.Array) -> jax.Array:
-        """The transposed tile times the vectors."""
         # The barrier keeps XLA from a transposed copy: on a CPU it takes longer than the product.
         product = lax.dot_general(of_rows, tile, _CONTRACT_ROWS, precision=PRECISION)
         return lax.optimization_barrier(product).T

@@ -129,10 +129,9 @@ def _transformation(
         if (len(state.kernels), state.squares is None) != (len(kernels), needs_spectrum):
             raise ValueError("state: expected that of this guide, received that of another score.")
         gradient, skipped = _gradient(entropy, ring.checked_rows(state, params, prompts), state)
-        state = state._replace(skipped=skipped)
         dtype = jnp.result_type(params)
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else gradient.dtype
-        return gradient.reshape(jnp.shape(params)).astype(dtype), state
+        return gradient.reshape(jnp.shape(params)).astype(dtype), state._replace(skipped=skipped)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -145,8 +144,7 @@ def _gradient(
     present, (latents, *prompts) = ring.finite_rows(batch)
 
     def objective(latents: jax.Array) -> jax.Array:
-        rows = latents, *prompts
-        values = ring.kernel_values(state, rows, among_all=entropy.needs_spectrum)
+        values = ring.kernel_values(state, (latents, *prompts), among_all=entropy.needs_spectrum)
         if not entropy.needs_spectrum:
             return jnp.exp(_log_score_of_squares(values, present, state))
         counts = jnp.concatenate([present, state.filled])

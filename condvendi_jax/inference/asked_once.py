@@ -75,9 +75,8 @@ def _borrowed(pairs: Pairs, exact: populations.Population) -> float | None:
     squared MMD of near ones. Prompts count by how many others are similar to them.
     """
     kind, points = exact.answers.kind, exact.answers.points
-    parts = None if kind is None else populations.components_of(exact.answers, exact.inside)
-    if parts is None or kind is None:  # One prompt, or unequal weights.
-        return None
+    if kind is None or not (parts := populations.components_of(exact.answers, exact.inside)):
+        return None  # One prompt, or unequal weights.
     shares = points.shares.astype(points.dtype)
     rows = pairs.rows(exact.answers.rows).weighed(shares, copies=points.copies)
     inside = order_two.Answers(rows, np.arange(rows.n), exact.answers.copies, kind, 0)

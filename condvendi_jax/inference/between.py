@@ -331,8 +331,7 @@ def _sums_by_block(
 
     def compute(block: Any) -> jax.Array:
         arrays, weights, column, multipliers = block
-        points = Pairs.trusted(arrays, kernels[: len(arrays)], n=weights.size)
-        tiles = pair_sums.tiles_of(points)
+        tiles = pair_sums.tiles_of(Pairs.trusted(arrays, kernels[: len(arrays)], n=weights.size))
         count = len(tiles.factors)
         others = tuple(fold.Factor(_Multiplier(), rows) for rows in multipliers.swapaxes(0, 1))
         wanted = {"joint": (*tiles.subsets[-1], count), "prompts": (1, count + 1)}

@@ -130,11 +130,14 @@ def compare(
             scored = rated.scored(pairs, units)
             for name, evaluation in evaluations.items():
                 evaluations[name] = dataclasses.replace(evaluation, quality=scored[name])
-            tested = tested._replace(reason=tested.reason or differ)
-            rankings.append(_by_quality(scored, tested))
+            rankings.append(_by_quality(scored, tested._replace(reason=tested.reason or differ)))
     with checks.optional("overlaps", failed):
         between = between_models.of_plan(pairs, plan, evaluations)
-    if asked or (profile is None and any(map(_worth_a_profile, rankings))):
+    why = {difference.reason for ranking in rankings for difference in ranking.differences}
+    some = None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT
+    # Models are tested at some bandwidth, or may be at others.
+    told = any(reason in some or isinstance(reason, reasons.Saturated) for reason in why)
+    if asked or (profile is None and told):
         with checks.optional("profile", failed, asked=asked):
             over = profiles.of_plan(plan, together, level=level, asked=asked, differ=differ)
     matched = "none" if units is None else units.matched
@@ -262,8 +265,7 @@ def with_texts(
         errors = any(scored.errors_by for scored in first.orders)
         how: Any = {"orders": [main.order], "truncation": main.truncation, "errors": errors}
         how |= {"unbiased": first.unbiased, "level": comparison.level, "seed": first.seed}
-        again = compare(fewer, one_population=one_population, profile=False, **how)
-        words = str(again.main[0])
+        words = str(compare(fewer, one_population=one_population, profile=False, **how).main[0])
     except ValueError as error:
         words = f"not compared ({error})"
     whose = f"the {len(left_out):,} rows of {len({*left_out})} texts that answer many prompts"
@@ -306,9 +308,8 @@ def _compared(
     compared = {}
     for name, result in scored.items():
         whole = result.decomposition
-        errors = None if common.reason else result.errors
         ends = whole.intervals if whole.estimation else None
-        compared[name] = AtDesign(whole.scores, errors, ends)
+        compared[name] = AtDesign(whole.scores, None if common.reason else result.errors, ends)
         if common.design is not None:
             entropy = Entropy(whole.order, whole.truncation)
             plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
@@ -387,13 +388,6 @@ def _tested_ranking(
     return Ranking(*scores, tuple(differences), letters, **more)
 
 
-def _worth_a_profile(ranking: Ranking) -> bool:
-    """Whether models are tested at some bandwidth, or may be at others."""
-    some = None, reasons.NO_PAIRS, reasons.ALL_DIFFERENT
-    why = {difference.reason for difference in ranking.differences}
-    return any(reason in some or isinstance(reason, reasons.Saturated) for reason in why)
-
-
 def _letters(
     values: Mapping[str, float], differences: Sequence[Difference], level: float
 ) -> dict[str, str]:
@@ -419,8 +413,7 @@ def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:
     values = {name: float(quality.number.value) for name, quality in ordered.items()}
     intervals: Any = {name: quality.number.ends for name, quality in ordered.items()}
     errors = {name: quality.error for name, quality in ordered.items()}
-    groups = 1 + int(min(error.freedom for error in errors.values()))
-    if groups < FEWEST_TESTED:
+    if (groups := 1 + int(min(error.freedom for error in errors.values()))) < FEWEST_TESTED:
         few = reasons.too_few(groups, "prompts", FEWEST_TESTED)
         tests = tests._replace(reason=tests.reason or few)
     differences = _differences(values, errors, tests, {}, rounding=1e-5)
@@ -462,9 +455,8 @@ def _differences(
             error = standard_error_apart(two[0], two[1], matched=tests.matched)
             difference = difference._replace(standard_error=error)
         if reason is None and frozenset(pair) in same:
-            difference = difference._replace(
-                p_value=1.0, equal_p_value=0.0, ratio_low=1.0, ratio_high=1.0
-            )
+            sure = {"p_value": 1.0, "equal_p_value": 0.0, "ratio_low": 1.0, "ratio_high": 1.0}
+            difference = difference._replace(**sure)
         differences.append(difference)
     known = [d for d in differences if d.reason is None and math.isnan(d.p_value)]
     tested: Any = {d[:2]: d for d in _tested(known, errors, tests, rounding)} if known else {}
@@ -477,11 +469,9 @@ def _tested(
     """Differences with their intervals and p-values, before those of others count."""
     names, matched = list(errors), tests.matched
     one, two = np.array([[names.index(name) for name in d[:2]] for d in untested]).T
-    every = [error.inverse or error for error in errors.values()]
-    if all(error.inverse for error in errors.values()):  # The second less the first is tested.
-        one, two = two, one
-    else:
-        every = list(errors.values())
+    every: list[Any] = [*errors.values()]
+    if all(error.inverse for error in every):  # The second less the first is tested.
+        one, two, every = two, one, [error.inverse for error in every]
     pairs = [(every[a], every[b]) for a, b in zip(one, two, strict=True)]
     correlation = np.array([[a.correlation(b, matched=matched)] for a, b in pairs])
     error = np.array([standard_error_apart(a, b, matched=matched) for a, b in pairs])

@@ -130,8 +130,7 @@ def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
     if answers.kind is None:
         return list(rows[:, None])
     kinds = np.repeat(answers.kind, answers.copies)
-    order = np.argsort(kinds, kind="stable")
-    return np.split(rows[order], np.cumsum(np.bincount(kinds))[:-1])
+    return np.split(rows[np.argsort(kinds, kind="stable")], np.cumsum(np.bincount(kinds))[:-1])
 
 
 class AtDesign(NamedTuple):

@@ -131,8 +131,7 @@ def group_models(
     of_row = np.concatenate(prompts)
     kind_counts = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
     numbers = np.concatenate([_numbers(pairs) for pairs in models.values()])
-    together = deal(count and min(count, kinds), key, of_row, numbers)
-    split = _split(together, models)
+    split = _split(deal(count and min(count, kinds), key, of_row, numbers), models)
     nothing_common = kinds == 1 or kinds == sum(kind_counts.values())
     if nothing_common or min(groups.present for groups in split.values()) < 2:
         if count is not None:
@@ -269,9 +268,8 @@ def _by_influences(
         of_units, reason = PerScore(*(np.full_like(x, np.nan) for x in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
     by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
-    errors = _errors_of(whole, of_units, by, [reason] * 3)
     rows: Any = {"pairs": pairs, "units": units, "pair_sums": influences.pair_sums}
-    return Errors(whole, errors, errors_by=by, **rows)
+    return Errors(whole, _errors_of(whole, of_units, by, [reason] * 3), errors_by=by, **rows)
 
 
 def _errors_of(
@@ -360,13 +358,11 @@ def delete_groups(
         rest = np.asarray(shares * kept / shares[kept].sum(), pairs.dtype)  # One program for all.
         parts.append(computation.score(pairs.weighed(rest), entropy, method))
     deleted = np.exp([_logs(part.entropies) for part in parts]).T
-    noise = [part.estimation.standard_errors for part in parts if part.estimation]
-    if noise:
+    if noise := [part.estimation.standard_errors for part in parts if part.estimation]:
         noisy = np.mean(np.square(noise), axis=0) > NOISE * np.var(deleted, axis=1, ddof=1)
         _warn_of_noise(noisy if pairs.paired else noisy[:1])
-    scores = np.exp(_logs(whole.entropies))
     of_groups = np.bincount(groups.membership, shares, groups.count)
-    influences = group_influences(scores, deleted, of_groups)
+    influences = group_influences(np.exp(_logs(whole.entropies)), deleted, of_groups)
     by, missing = ErrorsBy("deletions", groups.present, groups.units, reason), None
     kinds, of_row = pairs.prompt_kinds
     if leaves_one_prompt(of_row, groups):

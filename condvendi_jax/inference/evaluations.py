@@ -60,20 +60,11 @@ class Keys:
     def __init__(self, seed: int):
         self._seed = checks.check_seed(seed)
 
-    @functools.cached_property
-    def rule(self) -> jax.Array:
-        """That of the subsets of a rule."""
-        return jax.random.split(jax.random.key(self._seed))[0]
-
-    @functools.cached_property
-    def groups(self) -> jax.Array:
-        """That of the groups that are left out."""
-        return jax.random.split(jax.random.key(self._seed))[1]
-
-    @functools.cached_property
-    def probes(self) -> jax.Array:
-        """That of the probes of an estimate."""
-        return jax.random.fold_in(jax.random.key(self._seed), 2)
+    _key = functools.cached_property(lambda self: jax.random.key(self._seed))
+    #: Of the subsets of a rule, of the groups that are left out, and of the probes of an estimate.
+    rule = functools.cached_property(lambda self: jax.random.split(self._key)[0])
+    groups = functools.cached_property(lambda self: jax.random.split(self._key)[1])
+    probes = functools.cached_property(lambda self: jax.random.fold_in(self._key, 2))
 
 
 class Plan:

@@ -90,10 +90,9 @@ class Monitor:
         sample = _sample(outputs, prompts, batches, self._first, self._encoder, self._first.kernel)
         evidence = math.exp(min(float(self._process.update(sample.similarities)), _LARGEST))
         alarm = evidence >= self._run.limit or bool(past and past[-1].alarm)
-        scores = sample.scores()
         mean, first = np.mean(sample.similarities), np.mean(self._first.similarities)
         ratio = float(first / mean) if mean > _LEAST else math.inf if first > _LEAST else 1.0
-        last = Look(number, step, *scores, ratio, evidence, alarm)
+        last = Look(number, step, *sample.scores(), ratio, evidence, alarm)
         self._run = dataclasses.replace(self._run, looks=(*past, last))
         return self._run
 

@@ -100,12 +100,11 @@ def plan(
         raise ValueError(f"budget: expected at least {least:g}, for {size}, received {budget!r}.")
     reached = [size for size in sizes if (size.power or 0) >= power]
     best = min(reached, key=lambda size: size.cost, default=min(sizes, key=lambda size: size.ratio))
-    first = pilot.first if isinstance(pilot, comparison.Comparison) else pilot
-    settings = f"{chosen_kernels(first.bandwidths, first.noun)}; seed {first.seed}"
+    every = [pilot] if isinstance(pilot, Evaluation) else [*pilot.evaluations.values()]
+    settings = f"{chosen_kernels(every[0].bandwidths, every[0].noun)}; seed {every[0].seed}"
     of_test, needed = (ratio, power, level, pairs, budget), None
     if ratio is not None and best in reached:
         needed = spread.needed_range(best.answers, power, spread.effect(ratio), level)
-    every = pilot.evaluations.values() if isinstance(pilot, comparison.Comparison) else [pilot]
     once = [one for e in every if (one := e.one_prompt) and not one.repeated]
     twice = one_prompt.ask_twice(once, (ratio or best.ratio) - 1) if once else ""
     return planning.StudyPlan(chosen, spread, *of_test, best, tuple(sizes), settings, needed, twice)
@@ -139,10 +138,9 @@ def _of_pilot(pilot: Any, chosen: Sequence[str] | None) -> tuple[tuple[str, ...]
         cure = "give more answers to each prompt, a wider bandwidth of a Gaussian kernel"
         raise ValueError(f"pilot: {outputs}, {expected}: {cure}, or other models.")
     rows_match = several and pilot.matched != "none"
-    two = names * 2 if len(names) == 1 else names
     spreads = {
         pair: _spread([scored[name] for name in pair], len(names) > 1, rows_match)
-        for pair in itertools.combinations(two, 2)
+        for pair in itertools.combinations(names * 2 if len(names) == 1 else names, 2)
     }
     pair = max(spreads, key=lambda pair: spreads[pair].relative)
     return tuple(dict.fromkeys(pair)), spreads[pair], math.comb(max(len(scored), 2), 2)

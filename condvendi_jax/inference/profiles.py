@@ -105,8 +105,7 @@ def profile(
     if plan.count is not None:
         raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
     pairs = plan.pairs(models if isinstance(models, Mapping) else {"": models}, prompts, **data)
-    pairs = {name: rows.supported() for name, rows in pairs.items()}
-    rows = Rows.of(pairs)
+    rows = Rows.of({name: of_model.supported() for name, of_model in pairs.items()})
     shared = None if one_population else rows.numbers()
     level = checks.check_number(level, name="level", above=0, below=1)
     together, differ = rows.together(shared), shared and shared.apart
@@ -227,16 +226,13 @@ def of_curves(
     # Each `[scores, models, m]`, of one score without prompts, and else of three.
     values = [[[e.value for e in curve.of(name)] for curve in curves.values()] for name in names]
     saturated = [[curve.saturated(name) for curve in curves.values()] for name in names]
-    missing = [None] * (3 - len(names))
-    values, bands, saturated = (
-        PerScore(*map(np.array, part), *missing) for part in (values, bands, saturated)
-    )
+    missing, parts = [None] * (3 - len(names)), (values, bands, saturated)
+    values, bands, saturated = (PerScore(*map(np.array, part), *missing) for part in parts)
     numbers = tuple(rows.total for rows in pairs.values())
     chosen = entropy.order, over, ladder, first.bandwidths, values, bands, saturated
     groups = min(rows.independent(pairs[name]) for name, rows in units.of_models.items())
     tests = tuple(itertools.chain(*told)), level, next(iter(units.of_models.values())).units
-    rest = groups, seed, tested.reason
-    return Profile(tuple(pairs), numbers, *chosen, *tests, *rest)
+    return Profile(tuple(pairs), numbers, *chosen, *tests, groups, seed, tested.reason)
 
 
 def _moving(points: Pairs, over: Over) -> list[int]:
@@ -395,8 +391,8 @@ class Tested(NamedTuple):
             return band
         largest = np.max(np.abs(draws[:, model.kept]), axis=1)
         level = _level_of(np.quantile(largest, 1 - self.level), freedom)
-        for place in np.flatnonzero(model.kept).tolist():
-            band[place] = model.scores[place].interval(level)
+        kept = itertools.compress(model.scores, model.kept)
+        band[model.kept] = [error.interval(level) for error in kept]
         return band
 
     def _differences(
@@ -491,16 +487,7 @@ class _Drawn(NamedTuple):
         ends: Any = [lambda _, model=model: model.ends for model in (self, other)]
         correlation = np.reshape(correlation, (-1, 1))
         low, high = intervals.difference(values, ends, correlation)(intervals.LEVELS)
-        margin = np.maximum(low, -high)[:, ::-1]
-        margin = np.minimum.accumulate(margin, axis=1)[:, ::-1]  # It rises with the level.
-        place = np.clip(np.argmax(margin > 0, axis=1), 1, None)
-        none = ~(margin > 0).any(axis=1)
-        before, after = (margin[np.arange(len(place)), place - step] for step in (1, 0))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            part = np.nan_to_num(-before / (after - before), nan=1.0)
-        logs = np.log(intervals.LEVELS)
-        between = logs[place - 1] + np.clip(part, 0, 1) * (logs[place] - logs[place - 1])
-        return np.where(none, 1.0, np.exp(between))
+        return np.exp(intervals.crossing(np.maximum(low, -high), np.log(intervals.LEVELS))[2])
 
 
 def _level_of(times: float, freedom: float) -> float:

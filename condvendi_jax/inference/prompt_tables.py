@@ -72,8 +72,7 @@ class Contributions(Result):
         """The rows, or their `labels` as for `by`, that add least and most to the main score."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        rows = enumerate(self.influences.conditional.tolist())
-        values = {f"row {k}": value for k, value in rows}
+        values = {f"row {k}": x for k, x in enumerate(self.influences.conditional.tolist())}
         if labels is not None:
             values = {str(name): x.conditional for name, x in self.by(labels).items()}
         return plots.of_parts(values, self._titles.get("conditional") or self._titles["vendi"])
@@ -221,9 +220,8 @@ def _by_prompt(
     left_out = alone = units = weights / copies
     if near.batches is not None:
         left_out, alone = (of_rows[rows] for of_rows in _of_batches(near, within))
-    squared_norm, squares, same = (
-        np.bincount(prompt, weights * values, sizes.size) for values in (sums[0], left_out, alone)
-    )
+    totals = (np.bincount(prompt, weights * x, sizes.size) for x in (sums[0], left_out, alone))
+    squared_norm, squares, same = totals
     several = (n > 1) & (same < 1 - _ROUNDING)
     similarity = np.clip((squared_norm - squares) / np.where(several, 1 - same, np.nan), 0, 1)
     rounding = saturation.rounding(Entropy(2), pairs.dtype)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import checks, memory
-from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.kernels import Kernel, of_all
 from condvendi_jax.data.pairs import Pairs, of_each_model
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.entropies import Entropy
@@ -80,12 +80,10 @@ class Asked(NamedTuple):
             if groups is not None and population.splits(groups.membership, kinds):
                 groups = None  # Prompts are not independent units.
             shares = (np.bincount(kinds, good) / sizes)[kept]
-            numbers = _numbers(near, kinds, kept, good, self.draws)
-            parts = shares, numbers / self.draws
+            parts = shares, _numbers(near, kinds, kept, good, self.draws) / self.draws
             share, number = (_mean_over_prompts(part, groups, first[kept]) for part in parts)
             number = number.times(self.draws)
-            good = good & np.isin(kinds, kept)
-            diversity, several = _diversity(near, good, kinds, groups)
+            diversity, several = _diversity(near, good & np.isin(kinds, kept), kinds, groups)
             estimates = Estimate.of(share), Estimate.of(number), diversity
             counts = kept.size, sizes.size - kept.size, several
             scored[name] = Quality(self.at_least, self.draws, *estimates, *counts, number)
@@ -98,8 +96,7 @@ def _numbers(
     """The number of good and different outputs to each `kept` prompt, `[p]`."""
     rows, sizes = np.argsort(kinds, kind="stable"), np.bincount(kinds)
     numbers = np.zeros(sizes.size)
-    entries = points.arrays[0].shape[1] + draws
-    for sets, places, inside in exact.padded_sets(sizes, kept, entries):
+    for sets, places, inside in exact.padded_sets(sizes, kept, points.arrays[0].shape[1] + draws):
         members = rows[places]
         there = jnp.asarray(good[members] & inside, points.dtype)
         of_rows = _of_sets(points.kernels[0], points.arrays[0][members], there, sizes[sets], draws)
@@ -114,7 +111,7 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
     The mean over the subsets of other rows, of each size below k, of the products of 1 - g_j k_ij^2
     over the subset, by adding one row after the other: a mean of means, which loses no digits.
     """
-    same = jnp.square(jax.vmap(lambda x: kernel.cross(*[kernel.prepare(x)] * 2))(points))
+    same = jnp.square(jax.vmap(of_all, in_axes=(None, 0))(kernel, points))
     rows = jnp.arange(points.shape[1])[None, :, None]
     taken = jnp.arange(draws, dtype=points.dtype)[None, None, :]
 
@@ -151,8 +148,7 @@ def _diversity(
     """Unbiased Conditional-RKE of good rows, and the number of prompts that have two of them."""
     if np.bincount(kinds).max() > 1:
         good = good & (np.bincount(kinds, good)[kinds] > 1)
-    rows = np.flatnonzero(good)
-    if rows.size < 2:
+    if (rows := np.flatnonzero(good)).size < 2:
         return Estimate(math.nan, math.nan, None), 0
     units = groups and groups._replace(membership=groups.membership[rows], of_all=groups.count)
     pairs = points.rows(rows)

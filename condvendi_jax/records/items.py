@@ -135,8 +135,7 @@ def _of_pictures(folder: pathlib.Path) -> list[tuple[int, dict[str, Any]]]:
         inside = [i for i in images if i.is_relative_to(path.parent)] if len(table) == 1 else []
         for line, row in table:
             names = known_fields(row, IMAGE_COLUMNS)[:1]
-            places = [path.parent / str(row[name]) for name in names] or inside
-            if not places:
+            if not (places := [path.parent / str(row[name]) for name in names] or inside):
                 raise ValueError(f"{path}, line {line}: has no {' or '.join(IMAGE_COLUMNS)}.")
             more = {key: cell for key, cell in row.items() if key not in names}
             rows += [{"image": place.as_posix(), **more} for place in places]

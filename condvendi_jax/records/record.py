@@ -193,8 +193,7 @@ class Record:
         return prompt._replace(text=texts.checked(prompt.text, repr(prompt.fields[-1])))
 
     def _by_id(self) -> Prompt:
-        text = str(next(iter(values(self.row, self.id)), ""))
-        if text in ("", "None"):
+        if (text := str(next(iter(values(self.row, self.id)), ""))) in ("", "None"):
             raise Unfit(f"expected an id in {self.id!r}, as the record has no prompt")
         if self.named.asked and text not in self.named.asked:
             raise Unfit(f"no prompt was given with {text!r} as its {self.id!r}")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax.base import extras, tables
-from condvendi_jax.data.kernels import Kernel
+from condvendi_jax.data.kernels import Kernel, of_all
 from condvendi_jax.data.pairs import Pairs, of_each_model
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.encoders import pictures
@@ -32,6 +32,7 @@ SHOWN = 50
 # Bytes of all texts, of a prompt, and of all pictures of a page.
 _TEXT_BYTES, _PROMPT_BYTES, _PICTURE_BYTES = 900_000, 4_000, 1_300_000
 _SIDES = (96, 64, 48, 40)  # Of pictures, in pixels: the first that fits, or the last.
+_kernels = jax.jit(jax.vmap(of_all, in_axes=(None, 0)))  # Of points `[g, m, d]`, `[g, m, m]`.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,17 +141,10 @@ def _grouped(
     return groups
 
 
-@jax.jit
-def _kernels(kernel: Kernel, points: jax.Array) -> jax.Array:
-    """The kernel of each two points of a set, `[g, m, m]`, of points `[g, m, d]`."""
-    return jax.vmap(lambda x: kernel.cross(*[kernel.prepare(x)] * 2))(points)
-
-
 def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str, list[Any]]:
     """The texts, or paths of pictures, of each model, after a check that each row has one."""
     if what == "outputs" and not isinstance(given, Mapping):  # Models may share prompts alone.
-        expected = f"{what}: expected those of {[*models]}"
-        raise ValueError(f"{expected}, received {type(given).__name__}.")
+        raise ValueError(f"{what}: expected those of {[*models]}, received {type(given).__name__}.")
     given = of_each_model(given, models, what)
     checked: dict[str, list[Any]] = {}
     for model, pairs in models.items():

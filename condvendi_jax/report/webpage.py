@@ -178,10 +178,7 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
 
 
 def _panels(behind: Behind) -> list[list[tuple[int, list[Any], int]]]:
-    """By prompt the models, with near-duplicates, who shares them, and how many others there are.
-
-    Models are given by their numbers.
-    """
+    """By prompt the number of each model, near-duplicates, who shares them, how many others are."""
     shape = len(behind.first), len(behind.models)
     cells = np.ravel_multi_index((behind.prompt, behind.model), shape)
     rest = np.bincount(cells[behind.group < 0], minlength=math.prod(shape)).reshape(shape)

@@ -252,8 +252,7 @@ class Comparison(Result):
         """A line for each difference of two models by each score, and for each overlap."""
         lines = [line for ranking in self.rankings for line in ranking.pair_lines()]
         for overlap in self.between.lines() if self.between else ():
-            start = dict.fromkeys(lines[0], None) | {"score": "overlap", "order": 2}
-            lines.append(start | overlap)
+            lines.append(dict.fromkeys(lines[0], None) | {"score": "overlap", "order": 2} | overlap)
         return lines
 
     @property

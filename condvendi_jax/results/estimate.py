@@ -23,8 +23,7 @@ class Estimate(NamedTuple):
     def of(cls, error: Error, least: float = -math.inf, most: float = math.inf) -> Self:
         """An estimate from its error, with its interval inside what is possible."""
         low, high = error.interval()
-        unknown = error.reason or math.isnan(low)
-        ends = None if unknown else (max(low, least), min(high, most))
+        ends = None if error.reason or math.isnan(low) else (max(low, least), min(high, most))
         return cls(error.value, error.standard_error, ends)
 
     def __str__(self) -> str:
@@ -83,7 +82,5 @@ def undominated(models: Mapping[str, Quality]) -> list[str]:
     """The models of which no other is at least as good in share and diversity, better in one."""
     points = {m: (rated.share.value, rated.diversity.value) for m, rated in models.items()}
     known = {m: np.array(point) for m, point in points.items() if not math.isnan(point[1])}
-    beaten = {
-        m for m, a in known.items() for b in known.values() if (b >= a).all() and (b > a).any()
-    }
+    beaten = {m for m, a in known.items() for b in known.values() if all(b >= a) and any(b > a)}
     return [model for model in known if model not in beaten]

@@ -138,8 +138,7 @@ class ScoredOrder:
 
     def possible(self, name: str) -> tuple[float, float]:
         """The least and the largest value of a plug-in score."""
-        any_order = name != "information" or self.decomposition.order == 1
-        return float(any_order), self.largest
+        return float(name != "information" or self.decomposition.order == 1), self.largest
 
     @property
     def given(self) -> Estimate:
@@ -299,9 +298,7 @@ class Evaluation(Result):
     def table(self) -> tables.Table:
         """A row for each order, and another one for its plug-in scores if they are biased."""
         names, shown = self.names, self._shown()
-        rows = [
-            [label, *(str(o.estimate(n, unbiased=free)) for n in names)] for o, free, label in shown
-        ]
+        rows = [[label, *(str(o.estimate(n, unbiased=u)) for n in names)] for o, u, label in shown]
         if self.one_prompt and not self.answers:
             to_one = {"conditional": self.one_prompt.in_words()}
             rows.append(["2, to one prompt", *(to_one.get(name, "") for name in self.names)])
@@ -386,8 +383,7 @@ def about_rows(evaluations: Collection[Evaluation]) -> Iterator[str]:
         words = "conditional and information compare similar prompts, too"
         yield f"At most: with 95% confidence; {words}"
     if first.paired and any(result.weighted for result in evaluations):
-        words = "where they are not integers, prompts count by them, not each once"
-        yield f"Weights: given; {words}"
+        yield "Weights: given; where they are not integers, prompts count by them, not each once"
 
 
 UNBIASED = "the estimate if you sampled forever"
@@ -407,12 +403,10 @@ def warning_lines(advice: Sequence[Advice]) -> list[str]:
 
 def chosen_kernels(bandwidths: Mapping[str, RuledBandwidth], noun: str = "outputs") -> str:
     """What was chosen for outputs and prompts, and why, in a line."""
-    kinds = {name: "" if h.bandwidth is None else "bandwidth " for name, h in bandwidths.items()}
-    kernels = [f"{name}: {kinds[name]}{chosen}" for name, chosen in bandwidths.items()]
-    same = f"only {noun} to the same prompt are compared"
-    words = re.sub(
-        "prompts: equal or different(, because prompts repeat)?", same, "; ".join(kernels)
-    )
+    every = bandwidths.items()
+    words = "; ".join(f"{k}: {'bandwidth ' if h.bandwidth else ''}{h}" for k, h in every)
+    equal = "prompts: equal or different(, because prompts repeat)?"
+    words = re.sub(equal, f"only {noun} to the same prompt are compared", words)
     return tables.capitalized(re.sub("^outputs", noun, words))
 
 
@@ -480,9 +474,8 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
         start, verb = f"of {given} {things} to a prompt, about", " differ"
     shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
     shown[0] = f"{tables.rough(top.value)}{verb}" + (f" ({top.model})" if shown[1:] else "")
-    words = (
-        f"{tables.capitalized(start)} {tables.listed(shown)}{numbers.by and f', by {numbers.by}'}."
-    )
+    by = numbers.by and f", by {numbers.by}"
+    words = f"{tables.capitalized(start)} {tables.listed(shown)}{by}."
     if apart[1:]:
         many = given or tables.span(result.n for result in evaluations.values())
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from condvendi_jax.base import tables
+from condvendi_jax.results.one_prompt import plain_ends
 
 
 class Bar(NamedTuple):
@@ -69,10 +70,9 @@ class Bars(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """What the numbers are; of each model value, low and high, None where not known."""
-        rows = [[x if math.isfinite(x) else None for x in bar[1:4]] for bar in self.models]
-        names = [{"model": bar.model} for bar in self.models]
-        lines = [dict(zip(Bar._fields[1:4], row, strict=True)) for row in rows]
-        return {"what": self.axis, "models": [a | b for a, b in zip(names, lines, strict=True)]}
+        numbers = [dict(zip(Bar._fields[1:4], bar[1:4], strict=True)) for bar in self.models]
+        both = zip(self.models, map(plain_ends, numbers), strict=True)
+        return {"what": self.axis, "models": [{"model": bar.model} | ends for bar, ends in both]}
 
     @property
     def ticks(self) -> list[float]:

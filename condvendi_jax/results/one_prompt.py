@@ -163,8 +163,7 @@ def in_a_sentence(models: Mapping[str, OnePrompt], noun: str = "outputs") -> str
     single = [one for _, one in by if not one.repeated]
     advice = f" {ask_twice(single)}." if states != {"known"} and single else ""
     if states == {"cannot be told"} and len(by) == 1:
-        words = f"How many {noun} to one prompt differ {first.in_words()}: {first.reason}"
-        return f"{words}.{advice}"
+        return f"How many {noun} to one prompt differ {first.in_words()}: {first.reason}.{advice}"
     shown = [one.in_words() + (f" ({name})" if name else "") for name, one in by]
     start, end = f"Different {noun} to one prompt", ""
     if not single and any(one.left_out for one in models.values()):

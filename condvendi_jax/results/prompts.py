@@ -58,16 +58,14 @@ class PromptScore(NamedTuple):
         """One over the shrunken similarity, with its interval: '3.5 [2.8, 4.4]'; '' if NaN."""
         if math.isnan(self.shrunken):
             return ""
-        inverse = (1 / x if x else math.inf for x in (self.shrunken, self.high, self.low))
-        value, *ends = inverse
+        value, *ends = (1 / x if x else math.inf for x in (self.shrunken, self.high, self.low))
         return tables.with_interval(value, ends)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with an entry for each contribution."""
         shown = self._asdict()
-        for name, value in shown.pop("contributions")._asdict().items():
-            shown[f"contribution_to_{name}"] = value
-        return shown
+        parts = shown.pop("contributions")._asdict()
+        return shown | {f"contribution_to_{name}": value for name, value in parts.items()}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -153,8 +151,7 @@ class PromptTable(Result):
 
     def as_dict(self) -> dict[str, Any]:
         names = ("mean", "standard_error", "spread", "reason", "prompts")
-        shown = plain({name: getattr(self, name) for name in names})
-        return of_entropy(self.decomposition) | shown
+        return of_entropy(self.decomposition) | plain({name: getattr(self, name) for name in names})
 
     def lines(self) -> list[dict[str, Any]]:
         start = {"prompt": None} | of_entropy(self.decomposition)

@@ -200,8 +200,7 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
     x, y = (checks.check_embeddings(a, name=k, origin=origin) for k, a in given.items())
     if x.shape[1] != y.shape[1]:
         expected = "expected embeddings of the same space as the outputs"
-        received = f"received {y.shape[1]} columns for {x.shape[1]}."
-        raise ValueError(f"references: {expected}, {received}")
+        raise ValueError(f"references: {expected}, received {y.shape[1]} columns for {x.shape[1]}.")
     if checks.is_concrete(x, y, kernel):
         for name, points in zip(given, (x, y), strict=True):
             kernel.check_points(points, name=name)

@@ -96,8 +96,7 @@ class Blocks(TiledGram):
         at_once = np.arange(min(max(1, _TILE // m), count))
         for start in range(0, count, at_once.size):
             some = np.minimum(start + at_once, count - 1)  # As many each time: one program.
-            take = operator.itemgetter(rows[some].ravel())
-            near = jax.tree.map(take, points)
+            near = jax.tree.map(operator.itemgetter(rows[some].ravel()), points)
             tile = np.asarray(kernel.cross(near, near)).reshape(at_once.size, m, -1, m)
             values[some] = tile[at_once, :, at_once]
         values[:, np.arange(m), np.arange(m)] = 1
@@ -162,8 +161,7 @@ def blocks_of(points: Pairs) -> dict[str, Blocks]:
     None inside transformations, and where the points are not on the host.
     """
     near, grams = on_host(points), dict[str, Blocks]()
-    kinds = None if near is None else pair_sums.compared_rows(near)
-    if near is None or kinds is None:
+    if near is None or (kinds := pair_sums.compared_rows(near)) is None:
         return grams
     factors = tuple(factor_of(*both, None) for both in zip(near.kernels, near.arrays, strict=True))
     for name, term in zip(PerTerm._fields, pair_sums.TERMS[: 2 * len(kinds) - 1], strict=False):

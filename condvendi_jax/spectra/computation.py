@@ -38,8 +38,8 @@ class Auto(Method):
 
     def __post_init__(self) -> None:
         if self.key is not None and not callable(self.key):
-            object.__setattr__(self, "key", checks.check_key(self.key))
-        object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
+            checks.check_key(self.key)
+        vars(self).update(rtol=checks.check_rtol(self.rtol))
 
     def suited_to(self, grams: Grams, terms: Terms) -> Method:
         gram = grams["outputs"]

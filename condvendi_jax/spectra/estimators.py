@@ -99,8 +99,7 @@ class Samplers:
         signs = jax.vmap(draw, out_axes=1)(folded(jnp.arange(first, last)))
         for sampler in self._sampled:
             placed, capacity = sampler.gram.place(signs), sampler.capacity
-            state = krylov.start_lanczos(sampler.vectors, placed, capacity=capacity)
-            sampler.batches.append(state)
+            sampler.batches.append(krylov.start_lanczos(sampler.vectors, placed, capacity=capacity))
         self._advance(slice(-1, None), 0)
 
     def _advance(self, batches: slice, before: int) -> None:
@@ -120,8 +119,7 @@ class Samplers:
                 sampler.steps = steps
                 for index, state in enumerate(sampler.batches):
                     if state.alpha.shape[1] < steps:
-                        larger = krylov.enlarge(state, capacity=sampler.capacity)
-                        sampler.batches[index] = larger
+                        sampler.batches[index] = krylov.enlarge(state, capacity=sampler.capacity)
             self._advance(slice(None), before)
 
     def widen(self, probes: int) -> None:
@@ -288,12 +286,10 @@ class Sampler:
         nodes, vectors = krylov.tridiagonal_eigen(alpha[:, : self.steps], beta[:, : self.steps - 1])
         first = function(np.maximum(nodes, 0)) * vectors[:, 0, :]
         coefficients = np.einsum("pkj,pj->pk", vectors, first) * squares[:, None]
-        unused = state.alpha.shape[1] - self.steps
-        padded = np.pad(coefficients, ((0, 0), (0, unused)))
+        padded = np.pad(coefficients, ((0, 0), (0, state.alpha.shape[1] - self.steps)))
         return to_float64(state.history[:, 0].T * krylov.unroll(state, self._like(padded)))
 
     def _combined(self, coefficients: np.ndarray) -> jax.Array:
-        """Combinations `[rows, k]` of the basis of the Krylov space."""
         return krylov.combine(self._basis, self._like(coefficients))
 
 

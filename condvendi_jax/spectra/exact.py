@@ -108,8 +108,7 @@ def _decomposed(gram: Gram, weights: Any) -> tuple[Any, Any]:
         weighted = gram.features * roots[:, None]
         values, vectors = eigenvalues.decomposed(eigenvalues.matmul(weighted.T, weighted))
         return values, eigenvalues.matmul(gram.features, vectors)
-    operator = gram.dense().matrix * roots[:, None] * roots[None, :]
-    values, vectors = eigenvalues.decomposed(operator)
+    values, vectors = eigenvalues.decomposed(gram.dense().matrix * roots[:, None] * roots[None, :])
     xp, positive = devices.namespace(weights), weights > 0  # Zero for rows of weight zero.
     inverse = xp.where(positive, 1 / xp.where(positive, roots, 1), 0)
     return values, vectors * square_roots(values)[None, :] * inverse[:, None]

@@ -112,6 +112,8 @@ def krylov_spaces(
 
 #: Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`.
 combine = jax.jit(_product)
+#: Combinations `[rows, probes]` of the vectors of each probe, by `[probes, capacity]`.
+unroll = jax.jit(lambda state, coefficients: _einsum("pkn,pk->np", state.history, coefficients))
 
 
 @functools.partial(jax.jit, static_argnames="capacity")
@@ -141,9 +143,8 @@ def lanczos(
     """
 
     def step(k: jax.Array, states: Any) -> Any:
-        images = products.matvecs(
-            tuple(jnp.concatenate([s.following for s in some], axis=1) for some in states)
-        )
+        following = (jnp.concatenate([s.following for s in some], axis=1) for some in states)
+        images = products.matvecs(tuple(following))
         return tuple(map(functools.partial(advanced, k), states, bases, images))
 
     def advanced(k: jax.Array, states: Any, basis: jax.Array, images: jax.Array) -> Any:
@@ -190,12 +191,6 @@ def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
     history = jnp.pad(state.history, ((0, 0), (0, more), (0, 0)))
     alpha, beta = (jnp.pad(part, ((0, 0), (0, more))) for part in (state.alpha, state.beta))
     return state._replace(history=history, alpha=alpha, beta=beta)
-
-
-@jax.jit
-def unroll(state: Tridiagonals, coefficients: jax.Array) -> jax.Array:
-    """Combinations `[rows, probes]` of the vectors of each probe, by `[probes, capacity]`."""
-    return _einsum("pkn,pk->np", state.history, coefficients)
 
 
 # Gauss and Gauss-Radau quadratures of the small matrices

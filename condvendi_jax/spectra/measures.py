@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -144,18 +144,10 @@ class SpectralMeasure:
         values = np.sort(values[values > 0])[::-1]
         rest, zeros = float(n - values.size), np.zeros((probes, 1))
         everything = Rule(values, np.ones_like(values))
-        return cls(
-            deflated=(everything, everything),
-            alpha=zeros,
-            beta=zeros,
-            squares=np.full(probes, rest),
-            moments=np.array([rest, 0.0, 0.0]),
-            moment_errors=np.zeros(3),
-            squared_norm=float(np.sum(values**2)),
-            largest=float(values[0]),
-            eps=eps,
-            n=n,
-        )
+        left: Any = {"alpha": zeros, "beta": zeros, "squares": np.full(probes, rest)}
+        left |= {"moments": np.array([rest, 0.0, 0.0]), "moment_errors": np.zeros(3)}
+        known: Any = {"squared_norm": float(np.sum(values**2)), "largest": float(values[0])}
+        return cls((everything, everything), **left, **known, eps=eps, n=n)
 
     def at_half_depth(self) -> Self:
         """The measure after half of the Lanczos steps."""

@@ -291,8 +291,7 @@ class PairSums(NamedTuple):
     @classmethod
     def of(cls, points: Pairs, leaving: Sequence[Leaving]) -> Self:
         """The sums of points."""
-        inside = [sums_inside(points, part) for part in leaving]
-        return cls(row_sums(points), leaving, inside)
+        return cls(row_sums(points), leaving, [sums_inside(points, part) for part in leaving])
 
 
 def to_float64(array: jax.Array) -> np.ndarray:

@@ -176,8 +176,7 @@ class Estimating(Method):
     rtol: float = dataclasses.field(default=DEFAULT_RTOL, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", checks.check_key(self.key))
-        object.__setattr__(self, "rtol", checks.check_rtol(self.rtol))
+        vars(self).update(key=checks.check_key(self.key), rtol=checks.check_rtol(self.rtol))
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         return self._estimated(grams, wanted, terms)[1]
@@ -186,8 +185,7 @@ class Estimating(Method):
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> order_two.Sloped:
         """The slopes, from the probes of the estimate: no further product with A."""
-        grams = grams_of_terms(points, terms)
-        samplers, (computed,) = self._estimated(grams, (entropy,), terms)
+        samplers, (computed,) = self._estimated(grams_of_terms(points, terms), (entropy,), terms)
         rows = [sampler.influences(entropy, points.shares) for sampler in samplers]
         return order_two.Sloped(computed, per_term(terms, rows))
 
@@ -201,10 +199,9 @@ class Estimating(Method):
         def scores(row: list[Estimate]) -> list[Estimate]:
             return [score for score in log_scores(*by_term(row)) if score is not None]
 
+        of_terms = [held[name] for name in terms]
         with memory.explained(n, dtype):
-            samplers, rows = refine(
-                [held[name] for name in terms], wanted, scores, key=self.key, rtol=self.rtol
-            )
+            samplers, rows = refine(of_terms, wanted, scores, key=self.key, rtol=self.rtol)
         measures = by_term(sampler.measure() for sampler in samplers)
         values = [by_term(jnp.asarray(e.value, dtype) for e in row) for row in rows]
         pairs = zip(values, map(by_term, rows), strict=True)

@@ -27,20 +27,13 @@ _LEAST = 1e-12  # A similarity that may be rounding.
 
 
 class Near(NamedTuple):
-    """Pairs of near prompts, with weights by which each prompt counts by its share.
+    """Pairs of near prompts, with weights by which each prompt counts by its share."""
 
-    Attributes:
-      one, other: the numbers of the two prompts of each pair, `[m]`.
-      distances: of the two, `[m]`.
-      weights: of the pairs, of sum one, `[m]`.
-      shares: by which prompts count, the halves of the weights of their pairs, `[n]`.
-    """
-
-    one: np.ndarray
+    one: np.ndarray  # The numbers of the two prompts of each pair, `[m]`.
     other: np.ndarray
-    distances: np.ndarray
-    weights: np.ndarray
-    shares: np.ndarray
+    distances: np.ndarray  # Of the two, `[m]`.
+    weights: np.ndarray  # Of the pairs, of sum one, `[m]`.
+    shares: np.ndarray  # By which prompts count, halves of the weights of their pairs, `[n]`.
 
     def by_prompt(self, of_pairs: np.ndarray) -> np.ndarray:
         """The sum over the pairs of each prompt, `[n]`."""
@@ -129,15 +122,10 @@ def at_zero(near: Near, similarities: np.ndarray) -> Mean:
 
 
 class Known(NamedTuple):
-    """What is known of the mean similarity of two outputs to one prompt.
+    """What is known of the mean similarity of two outputs to one prompt."""
 
-    Attributes:
-      at_least: its lower limit, at 95%.
-      low, high: its interval where it can be told, else NaN.
-    """
-
-    at_least: float
-    low: float
+    at_least: float  # Its lower limit, at 95%.
+    low: float  # The ends of its interval where it can be told, else NaN.
     high: float
 
 
@@ -194,20 +182,13 @@ def ends_of(mean: Mean, shares: np.ndarray) -> intervals.Ends:
 
 
 class Bins(NamedTuple):
-    """Mean similarities `[b]` of outputs by the distance of their prompts.
-
-    Attributes:
-      values: the means.
-      low, high: a band that holds all of them in 95% of samples.
-      changes: what each loses without each prompt, `[b, n]`.
-      pairs: how many pairs of rows there are, by weight, `[b]`.
-    """
+    """Mean similarities `[b]` of outputs by the distance of their prompts."""
 
     values: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # The ends of a band that holds all of them in 95% of samples.
     high: np.ndarray
-    changes: np.ndarray
-    pairs: np.ndarray
+    changes: np.ndarray  # What each loses without each prompt, `[b, n]`.
+    pairs: np.ndarray  # How many pairs of rows there are, by weight, `[b]`.
 
 
 def in_bins(weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, level: float) -> Bins:

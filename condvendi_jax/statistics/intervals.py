@@ -64,15 +64,13 @@ class _Moments(NamedTuple):
 
     @classmethod
     def of(cls, value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Self:
-        """Of what a mean over prompts of these shares loses without each of them."""
         squares = np.sum(shares**2)
         second, third = float(np.sum(changes**2)), float(np.sum(changes**3))
         typical, freedom = float(np.sum(shares**3) / squares), max(float(1 / squares) - 1, 1.0)
         return cls(value, error, second, third, typical, freedom)
 
     def flipped(self) -> Self:
-        """Of one less the mean."""
-        return self._replace(value=1 - self.value, third=-self.third)
+        return self._replace(value=1 - self.value, third=-self.third)  # Of one less the mean.
 
     def near(self, level: Any) -> Any:
         """The end on the side of a bound at 0: the variance is linear in the mean (Wilson, 1927).
@@ -298,15 +296,12 @@ def of_several(every: Sequence[Ends], chosen: np.ndarray) -> Ends:
     def ends(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         result = np.empty((2, len(chosen), levels.shape[-1]))
         for number in np.unique(chosen):
-            rows = np.flatnonzero(chosen == number)
-            if levels.ndim == 1:
-                result[:, rows] = np.stack(np.broadcast_arrays(*every[number](levels)))[:, None]
-                continue
-            # Several of them ask for the same levels.
-            _, first, same = np.unique(levels[rows, 0], return_index=True, return_inverse=True)
-            asked = levels[rows[first]]
-            both = np.stack(np.broadcast_arrays(*every[number](asked.ravel())))
-            result[:, rows] = both.reshape(2, *asked.shape)[:, same]
+            rows, asked, same = np.flatnonzero(chosen == number), levels, 0
+            if levels.ndim > 1:  # Several of them ask for the same levels.
+                _, first, same = np.unique(levels[rows, 0], return_index=True, return_inverse=True)
+                asked = levels[rows[first]].ravel()
+            both = np.stack(np.broadcast_arrays(*every[number](asked)))
+            result[:, rows] = both.reshape(2, -1, levels.shape[-1])[:, np.resize(same, rows.size)]
         return result[0], result[1]
 
     return ends
@@ -321,29 +316,32 @@ def p_value(ends: Ends, *, sides: int = 2) -> Any:
     intervals, whose ends are `[p, levels]`, an array `[p]`.
     """
 
-    def crossing(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The last margin, the place from which on they are above 0, and those around it."""
+    def margins(levels: np.ndarray) -> np.ndarray:
         low, high = ends(levels)
-        margin = (np.maximum(low, np.negative(high)) if sides == 2 else low) + 0 * levels
-        margin = np.minimum.accumulate(margin[..., ::-1], axis=-1)[..., ::-1]  # From each level on.
-        place = np.maximum(np.argmax(margin > 0, axis=-1), 1)[..., None]
-        return margin[..., -1], place, around(margin, place)
+        return (np.maximum(low, np.negative(high)) if sides == 2 else low) + 0 * levels
 
-    def around(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-        return np.array([np.take_along_axis(values, place - k, -1)[..., 0] for k in (1, 0)])
-
-    logs = np.log(LEVELS)
-    last, place, _ = crossing(LEVELS)
+    first = margins(LEVELS)
     # The second time between two levels of the first.
-    logs = np.linspace(logs[place[..., 0] - 1], logs[place[..., 0]], _BETWEEN_TWO, axis=-1)
-    near, place, (before, after) = crossing(np.exp(logs))
-    between = (before > -math.inf) & (before < 0) & (near > 0)
+    logs = np.linspace(*crossing(first, np.log(LEVELS))[:2], _BETWEEN_TWO, axis=-1)
+    level = np.exp(crossing(margins(np.exp(logs)), logs)[2])
+    result = np.where(first[..., -1] > 0, level * sides / 2, 1.0)
+    return float(result) if result.ndim == 0 else result
+
+
+def crossing(margins: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where margins `[..., levels]` are above 0 from a level on: the logs of levels around it.
+
+    And its own, interpolated; the last one where they never are. `[...]` each.
+    """
+    margins = np.minimum.accumulate(margins[..., ::-1], axis=-1)[..., ::-1]  # From each level on.
+    place = np.maximum(np.argmax(margins > 0, axis=-1), 1)[..., None]
+    both = margins, np.broadcast_to(logs, margins.shape)
+    around = (np.take_along_axis(values, place - k, -1)[..., 0] for values in both for k in (1, 0))
+    before, after, low, high = around
+    between = (before > -math.inf) & (before < 0) & (after > 0)
     before = np.where(between, before, -1)
     part = before / (before - np.where(between, after, 0))
-    log, end = around(logs, place)
-    inside = np.where(near > 0, np.exp(log + part * (end - log)), np.exp(logs[..., -1]))
-    result = np.where(last > 0, inside * sides / 2, 1.0)
-    return float(result) if result.ndim == 0 else result
+    return low, high, np.where(margins[..., -1] > 0, low + part * (high - low), logs[..., -1])
 
 
 def bernstein(means: np.ndarray, blocks: int, delta: float) -> tuple[float, float]:
