@@ -265,7 +265,9 @@ class Ranking(Result):
             return f"These data cannot tell the models apart: {reasons}."
         if "apart" in self.states:
             ahead = [model for model, (rank, _) in self.rank_sets.items() if rank == 1]
-            words = f"{tables.listed(ahead)} lead, and cannot be told apart"
+            tested = all(d.reason is None for d in self.differences if {*d[:2]} <= {*ahead})
+            apart = "cannot be told apart" if tested else "not all of them are compared"
+            words = f"{tables.listed(ahead)} lead, and {apart}"
             if len(ahead) == 1:
                 others = [*self.values.keys() - {*ahead}]
                 whom = others[0] if len(others) == 1 else "every other model"

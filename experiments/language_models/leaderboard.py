@@ -4,7 +4,9 @@ python -m experiments.language_models.leaderboard             # the page, from d
 python -m experiments.language_models.leaderboard --records   # the records of shipped sets, too
 """
 
+import dataclasses
 import json
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +17,6 @@ import condvendi_jax as cv
 from condvendi_jax import inference
 from condvendi_jax.base import files
 from condvendi_jax.cli import command
-from condvendi_jax.inference import leaderboards
 from condvendi_jax.results import record
 from condvendi_jax.results.comparison import Comparison
 from experiments import data
@@ -29,6 +30,11 @@ _DEVELOPERS = {"Anthropic": "anthropic", "Cohere": "CohereLabs", "Google": "goog
 _DEVELOPERS |= {"Meta": "meta-llama", "OpenAI": "openai"}
 _STAGES = {"base": "", "SFT": "-SFT", "DPO": "-DPO", "Instruct": "-Instruct"}
 _PART = re.compile("<!-- board -->\n(?:.*\n)*?<!-- end of board -->\n")
+
+
+def protocols() -> dict[str, dict[str, Any]]:
+    """The frozen protocols of the library, by name."""
+    return json.loads(record.PROTOCOLS.read_text(encoding="utf-8"))
 
 
 def shipped() -> Iterator[tuple[str, np.ndarray]]:
@@ -63,7 +69,7 @@ def records(answers: int = ANSWERS) -> dict[str, dict[str, Any]]:
 
     The texts of the prompts are not shipped: the digests of the protocol stand for them.
     """
-    protocol = json.loads(record.PROTOCOLS.read_text(encoding="utf-8"))[PROTOCOL]
+    protocol = protocols()[PROTOCOL]
     asked = np.repeat([f"sha256:{digest}" for digest in protocol["prompts"]], answers)
     parts = ("encoder", "encoder_revision")
     encoder = {f"text_{part}": protocol["compared"][part] for part in parts}
@@ -71,17 +77,35 @@ def records(answers: int = ANSWERS) -> dict[str, dict[str, Any]]:
     for model, points in shipped():
         outputs = points[:, :answers].reshape(-1, points.shape[-1])
         scored = cv.evaluate(outputs, asked, output_kernel=kernel, orders=[2])
+        scored = dataclasses.replace(scored, noun="answers")
         found[model] = scored.record(model, encoder=encoder, organization="condvendi_jax")
     return found
 
 
-def board() -> Comparison:
-    """All models whose records are in the folder."""
-    paths = sorted(FOLDER.glob("*.json"))
-    held = {path: leaderboards.record_in(path) for path in paths}
-    if wrong := [path.name for path, content in held.items() if content is None]:
-        raise ValueError(f"{wrong[0]}: is no record of scores.")
-    return inference.leaderboard({of["model_info"]["id"]: of for of in held.values() if of})
+def board(folder: pathlib.Path = FOLDER) -> Comparison:
+    """All models whose records are in a folder; ValueError where one breaks the protocol."""
+    found = dict[str, Any]()
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        model = content["model_info"]["id"].replace("|", "/")
+        if model in found or not _follows(content):
+            why = "is there twice" if model in found else f"does not follow {PROTOCOL}"
+            raise ValueError(f"{path}: {model} {why}.")
+        found[model] = content
+    return inference.leaderboard(found)
+
+
+def _follows(content: dict[str, Any]) -> bool:
+    """Whether a record was made by the protocol, with its prompts and enough answers to each."""
+    protocol = protocols()[PROTOCOL]
+    for result in content["evaluation_results"]:
+        metric, scored = result["metric_config"], result["score_details"]
+        if metric["metric_id"] == record.METRIC and "details" in scored:
+            rows = json.loads(scored["details"][record.BY_PROMPT])
+            told = {name: metric["metric_parameters"][name] for name in protocol["compared"]}
+            enough = min(count for count, _ in rows.values()) >= protocol["least_answers"]
+            return enough and told == protocol["compared"] and {*rows} == {*protocol["prompts"]}
+    return False
 
 
 def page(text: str, found: Comparison) -> str:

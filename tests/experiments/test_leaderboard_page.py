@@ -19,6 +19,26 @@ def test_the_page_is_written_from_the_records(board):
     assert all(f"|{model}|" in text for model in board.models) and len(board.models) >= 28
 
 
+def test_a_record_that_breaks_the_protocol_is_named(tmp_path):
+    path = next(leaderboard.FOLDER.glob("*.json"))
+    record = json.loads(path.read_text(encoding="utf-8"))
+    (result,) = (r for r in record["evaluation_results"] if "details" in r["score_details"])
+    details = result["score_details"]["details"]
+    (name, rows), *_ = details.items()
+    whole = json.loads(rows)
+    first = next(iter(whole))
+    few = whole | {first: [4, whole[first][1]]}
+    for changed in (few, {k: v for k, v in whole.items() if k != first}):
+        details[name] = json.dumps(changed)
+        (tmp_path / path.name).write_text(json.dumps(record))
+        with pytest.raises(ValueError, match=f"{path.name}: .* does not follow novelty-100"):
+            leaderboard.board(tmp_path)
+    for twice in (path.name, "again.json"):
+        (tmp_path / twice).write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match="is there twice"):
+        leaderboard.board(tmp_path)
+
+
 @pytest.mark.slow
 def test_records_of_shipped_models_are_computed_again(board):
     """Also from half of the answers: each score lies in the interval of the other."""
