@@ -42,13 +42,13 @@ TOOLS = {("ruff", "check", "."), ("ruff", "format", "."), ("pyright",)}
 TOOLS |= {("mkdocs", "build", "--strict"), ("mkdocs", "serve")}
 TOOLS |= {("inspect", "eval", "gift_task.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
 SCORER = "--scorer=condvendi_jax/answer_diversity"
-TOOLS |= {("inspect", "score", "logs/gifts.eval", SCORER, "--action=append")}
+TOOLS |= {("inspect", "score", "LOG.eval", SCORER, "--action=append", "--overwrite")}
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
 STAND_INS += ("transformers", "wandb", "torch.utils.tensorboard", "trackio")
 # Evaluation tools, whose snippets are files of tests/tools that run with the real packages.
 EVALUATIONS = ("pydantic_evals", "langsmith", "langfuse", "weave")
-STAND_INS += ("gifts", *EVALUATIONS, *(f"condvendi_jax.integrations.{t}" for t in EVALUATIONS))
+STAND_INS += (*EVALUATIONS, *(f"condvendi_jax.integrations.{t}" for t in EVALUATIONS))
 LONG_MODULES = {"theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4
@@ -111,6 +111,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(embedding, "NamedEncoder", lambda *_, **__: fake_encoders.Means())
     for package in STAND_INS:
         monkeypatch.setitem(sys.modules, package, mock.MagicMock())
+    monkeypatch.syspath_prepend(tmp_path)  # Where snippets are files.
+    sys.modules.pop("gifts", None)
     initialize = inspect.signature(jax.distributed.initialize)  # Its arguments are checked alone.
     monkeypatch.setattr(jax.distributed, "initialize", initialize.bind)
     return tmp_path
