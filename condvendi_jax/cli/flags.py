@@ -74,28 +74,26 @@ def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
     parser.add_argument(" words", nargs="*", help=hidden)
     # The flags of the class itself come before those that it inherits.
     bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
-    own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in names for names in bases))
+    own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in base for base in bases))
+    names: dict[str, str] = {}  # What each stands for where it has no value.
     for field, hint, several in own_first:
         read, words = functools.partial(_read, hint, several), _help(field, several)
         settings: Any = {"action": "append", "default": hidden, "type": read, "metavar": "VALUE"}
-        parser.add_argument(f"--{field.name}", help=words.replace("%", "%%"), **settings)
+        on, off = f"--{field.name}", f"--no{field.name}"
+        parser.add_argument(on, help=words.replace("%", "%%"), **settings)
+        names |= {on: f"{on}=true", off: f"{on}=false"} if hint is bool else {on: on}
     argv = [re.sub("^-(?=[a-z])", "--", word) for word in argv]
     if _HELP & {*argv}:
         print(parser.format_help(), flush=True)
         sys.exit()
-    names: dict[str, str] = {}  # What each stands for where it has no value.
-    for field, hint, _ in fields(kind):
-        on, off = f"--{field.name}", f"--no{field.name}"
-        names |= {on: f"{on}=true", off: f"{on}=false"} if hint is bool else {on: on}
     parsed, unknown = parser.parse_known_intermixed_args([names.get(word, word) for word in argv])
-    given = vars(parsed)
-    words = given.pop(" words", [])
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
         near = difflib.get_close_matches(name, [known.lstrip("-") for known in names], 1)
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
-    return words, _made(kind, given)
+    given = vars(parsed)
+    return given.pop(" words", []), _made(kind, given)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -172,7 +172,8 @@ def report(argv: Sequence[str]) -> None:
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
     read, compared = read_and_compare(words, given)
-    shown: dict[str, Any] = {"outputs": read.items or None, "prompts": read.dataset.prompt_texts}
+    outputs = {name: rows for name, rows in read.dataset.outputs.items() if isinstance(rows, list)}
+    shown: dict[str, Any] = {"outputs": outputs or None, "prompts": read.dataset.prompt_texts}
     shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
     options.write(given, compared, read, output=lambda path: reports.html(compared, path, **shown))
 

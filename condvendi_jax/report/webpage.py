@@ -178,13 +178,9 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
 
 
 def _panels(behind: Behind) -> list[list[tuple[int, list[Any], int]]]:
-    """By prompt the models, with near-duplicates, who shares them, and how many others there are.
-
-    Models are given by their numbers.
-    """
-    shape = len(behind.first), len(behind.models)
-    cells = np.ravel_multi_index((behind.prompt, behind.model), shape)
-    rest = np.bincount(cells[behind.group < 0], minlength=math.prod(shape)).reshape(shape)
+    """By prompt the numbers of models, near-duplicates with who shares them, and other outputs."""
+    rest = np.zeros((len(behind.first), len(behind.models)), int)
+    np.add.at(rest, (behind.prompt, behind.model), behind.group < 0)
     groups = collections.defaultdict[tuple[int, int], list[Any]](list)
     for models in behind.alike.values():
         for index, alike in models.items():
@@ -192,8 +188,8 @@ def _panels(behind: Behind) -> list[list[tuple[int, list[Any], int]]]:
             groups[int(behind.prompt[alike[0]]), index].append((alike, others))
     models = [*enumerate(behind.prompts)]
     return [
-        [(i, sorted(groups[k, i]), int(rest[k, i])) for i, by in models if k in by]
-        for k in range(shape[0])
+        [(i, sorted(groups[k, i]), counts[i]) for i, by in models if k in by]
+        for k, counts in enumerate(rest.tolist())
     ]
 
 
