@@ -131,14 +131,10 @@ def _read(hint: Any, several: bool, text: str) -> Any:
 
 def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
     """The dataclass, and those that are its fields; ValueError where a value breaks a rule."""
-    values: dict[str, Any] = {}
     known = dataclasses.fields(typing.cast(Any, kind))
-    for field in known:
-        if dataclasses.is_dataclass(field.default):
-            values[field.name] = _made(type(field.default), given)
-        elif "help" in field.metadata and field.name in given:
-            values[field.name] = given[field.name][-1]
-    made = kind(**values)
+    groups = [(f.name, type(f.default)) for f in known if dataclasses.is_dataclass(f.default)]
+    values = {f.name: given[f.name][-1] for f in known if "help" in f.metadata and f.name in given}
+    made = kind(**{name: _made(group, given) for name, group in groups}, **values)
     for field in known:
         value = getattr(made, field.name)
         if value != field.default and (problems := [*_problems(value, made, field.metadata)]):

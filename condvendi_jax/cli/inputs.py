@@ -165,7 +165,6 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         raise ValueError(f"--prompts: {wanted}, received {', '.join(prompts)}.")
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
-    spectral = given.order != (2.0,) or given.truncation is not None
     by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
     embedded = not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
@@ -187,7 +186,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
         "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
-        "method": spectral,  # Order 2 has no spectrum, and is exact.
+        "method": given.order != (2.0,) or given.truncation is not None,  # Order 2 is exact.
     }.items():
         for flag in filter(given.is_set, names.split()):
             if not has_effect:
@@ -229,30 +228,28 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
     held, described, shared = reading(given, models)
-    roles = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
+    noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
     if held.by_id:
         used.pop("prompts", None)  # Ids are equal or different, and have no meaning.
     command.use_threads(max(map(len, held.answers.values())))
-    dataset = Dataset(
-        held.answers if given.several else {"": _of_models(given, held.answers)},
-        [*held.prompts.values()][0] if shared else _of_models(given, held.prompts),
-        {r: functools.partial(_embed, *used[r], roles[r], given, bar) for r in roles if r in used},
-        _comparison(given, held, used, bar),
-        used.get("outputs", [None])[0],
-        held.summary,
-        held.fields if kind == "records" else {},
-    ).matched(refuse=held.by_id)
+    outputs = held.answers if given.several else {"": _of_models(given, held.answers)}
+    prompts = next(iter(held.prompts.values())) if shared else _of_models(given, held.prompts)
+    embed = {r: functools.partial(_embed, *used[r], noun[r], given, bar) for r in noun if r in used}
+    compare, encoder = _comparison(given, held, used, bar), used.get("outputs", [None])[0]
+    fields = held.fields if kind == "records" else {}
+    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields)
+    dataset = dataset.matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    words, fields = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
+    words, names = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
     for role in embedded:
-        named = ", ".join(map(repr, fields[role]))
+        named = ", ".join(map(repr, names[role]))
         where = f" ({'field' if kind == 'records' else 'column'} {named})" if named else ""
-        words.append(f"{roles[role]}{where} embedded by {used[role][0].name}")
+        words.append(f"{noun[role]}{where} embedded by {used[role][0].name}")
     files_of = ("outputs_key", "prompts_key", "prompts", "weights", "class_field")
     described = {f: getattr(given, f) for f in files_of if given.is_set(f)} | described
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:

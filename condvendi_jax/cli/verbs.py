@@ -121,7 +121,7 @@ def score(argv: Sequence[str]) -> None:
     tables, over, failed = [], None, dict[str, str]()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        pairs, settings, show = read.pairs()[""], read.settings, read.settings["progress"]
+        pairs, settings = read.pairs()[""], read.settings
         scores = inference.evaluate(pairs, **settings, errors=given.errors)
         scores = datasets.advised(scores, pairs, read.dataset)
         if given.by_prompt:
@@ -130,16 +130,15 @@ def score(argv: Sequence[str]) -> None:
             with checks.optional("by_prompt", failed, asked=True):
                 tables = [inference.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
-            chosen = {name: settings[name] for name in ("seed", "unbiased")}
+            chosen = {name: settings[name] for name in ("seed", "unbiased", "progress")}
             with checks.optional("profile", failed, asked=True):
-                over = inference.profile({"": pairs}, **chosen, progress=show)
+                over = inference.profile({"": pairs}, **chosen)
     beside = [line for part in (*tables, over) if part for line in ("", str(part))]
 
     def write_tables(path: str) -> None:
         if not tables:
             raise ValueError(f"--by_prompt={path}: not written, since there is no table.")
-        lines = [line for table in tables for line in table.lines()]
-        files.write_text(path, comma_separated(lines))
+        files.write_text(path, comma_separated([line for t in tables for line in t.lines()]))
 
     options.write(given, scores, read, profile=over, beside=beside, by_prompt=write_tables)
 

@@ -222,7 +222,6 @@ class Items:
 
 
 def _cut(text: str, limit: int) -> Item:
-    """A text without the characters beyond a number of bytes."""
     kept = text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
     return Item(kept, len(text) - len(kept))
 

@@ -186,11 +186,8 @@ def _panels(behind: Behind) -> list[list[tuple[int, list[Any], int]]]:
         for index, alike in models.items():
             others = [behind.models[k] for k in models if k != index]
             groups[int(behind.prompt[alike[0]]), index].append((alike, others))
-    models = [*enumerate(behind.prompts)]
-    return [
-        [(i, sorted(groups[k, i]), counts[i]) for i, by in models if k in by]
-        for k, counts in enumerate(rest.tolist())
-    ]
+    models, counts = [*enumerate(behind.prompts)], enumerate(rest.tolist())
+    return [[(i, sorted(groups[k, i]), n[i]) for i, by in models if k in by] for k, n in counts]
 
 
 def _lengths(behind: Behind, outputs: Any) -> tuple[tables.Table, float]:
