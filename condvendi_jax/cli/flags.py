@@ -19,7 +19,6 @@ Flags = TypeVar("Flags")
 
 _EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
 _HINT = "--help lists all flags."
-_HELP = {"--h", "--help", "--helpfull", "--helpshort"}
 _TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _RULES: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "choices": (lambda value, choices: value in choices, "one of {}"),
@@ -83,7 +82,7 @@ def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
         parser.add_argument(on, help=words.replace("%", "%%"), **settings)
         names |= {on: f"{on}=true", off: f"{on}=false"} if hint is bool else {on: on}
     argv = [re.sub("^-(?=[a-z])", "--", word) for word in argv]
-    if _HELP & {*argv}:
+    if {"--h", "--help", "--helpfull", "--helpshort"} & {*argv}:
         print(parser.format_help(), flush=True)
         sys.exit()
     parsed, unknown = parser.parse_known_intermixed_args([names.get(word, word) for word in argv])

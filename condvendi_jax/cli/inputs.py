@@ -192,8 +192,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
             if not has_effect:
                 raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
     # Every file that will be read, by the flag or the model that names it.
-    sources = given.paths(Source).items()
-    read: dict[str, list[Any]] = {flag: paths_in(value) for flag, value in sources}
+    read: dict[str, list[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
     for name, model in models.items():
         reader = f"the model {name}" if len(models) > 1 else "this command"
         read[reader] = [*record_files(model.path, _fields(given))] if answers else [model.path]
@@ -389,13 +388,12 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Held:
         notes.append(f"outputs paired with prompts by {paired_by}")
         if any(rows.values()):  # Else nobody asked for it.
             _note(given, notes[-1])
-    shared = len(paths) == 1 and not any(rows.values())
     paths_of = {name: model.path for name, model in models.items()}
     named: dict[str, Any] = {"outputs": paths_of.get("")}
     if given.several:
         named = {"models": paths_of, "prompts": given.prompts_of(list(models)) or given.prompts}
     read = records.Records(outputs, prompts, fields, [], notes, summary="".join(notes))
-    return read, named | described, shared
+    return read, named | described, len(paths) == 1 and not any(rows.values())
 
 
 def _read_outputs(

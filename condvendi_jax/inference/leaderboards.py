@@ -22,7 +22,6 @@ NONE = "no unbiased Conditional-RKE (order 2) with the similarities of its promp
 NONE += " alike, or prompts have no texts, were asked once, or have weights or groups"
 _MEND = "Score its answers as those of the others"
 _TERMS = "encoder", "revision of the encoder", "kernel", "outputs"
-_HEAD = 500  # Bytes of a file, by which it is seen whether it may be a record.
 
 
 def leaderboard(
@@ -79,7 +78,7 @@ def leaderboard(
 def record_in(path: files.StrPath) -> dict[str, Any] | None:
     """The record of scores in a file; None where the file is something else."""
     with contextlib.suppress(OSError, ValueError), files.expanded(path).open("rb") as stream:
-        if b'"schema_version"' in (head := stream.read(_HEAD)):
+        if b'"schema_version"' in (head := stream.read(500)):  # Else no more need be read.
             record = json.loads(head + stream.read())
             return record if "evaluation_results" in record else None
     return None
