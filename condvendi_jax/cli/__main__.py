@@ -16,14 +16,13 @@ _VERBS = {
 
 def main(argv: list[str]) -> int | None:
     """Hands the arguments to the verb."""
-    words = argv[1:]
-    if not words:
+    if not argv[1:]:
         sys.stderr.write(f"{_help()}\n")
         return command.BAD_INPUT
-    if words == ["--version"] or words[0] in ("-h", "--help", "help"):
-        print(__version__ if words == ["--version"] else _help())
+    verb, *rest = argv[1:]
+    if argv[1:] == ["--version"] or verb in ("-h", "--help", "help"):
+        print(__version__ if verb == "--version" else _help())
         return None
-    verb, *rest = words
     if verb not in _VERBS:
         raise ValueError(f"expected one of {', '.join(_VERBS)}, received {verb!r}.")
     command.use_one_thread()

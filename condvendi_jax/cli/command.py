@@ -131,7 +131,6 @@ def progress_bar() -> Any:
 
 
 def _write_lines(bar: Any) -> None:
-    """Writes the progress of the last task in a line every 20 seconds, until the block ends."""
     time.sleep(_BETWEEN_LINES)
     while bar.live.is_started:
         with contextlib.suppress(OSError, ValueError):  # Nobody reads them any more.

@@ -19,7 +19,6 @@ Flags = TypeVar("Flags")
 
 _EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
 _HINT = "--help lists all flags."
-_HELP = {"--h", "--help", "--helpfull", "--helpshort"}
 _TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _RULES: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "choices": (lambda value, choices: value in choices, "one of {}"),
@@ -74,28 +73,26 @@ def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
     parser.add_argument(" words", nargs="*", help=hidden)
     # The flags of the class itself come before those that it inherits.
     bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
-    own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in names for names in bases))
+    own_first = sorted(fields(kind), key=lambda f: sum(f[0].name in base for base in bases))
+    names: dict[str, str] = {}  # What each stands for where it has no value.
     for field, hint, several in own_first:
         read, words = functools.partial(_read, hint, several), _help(field, several)
         settings: Any = {"action": "append", "default": hidden, "type": read, "metavar": "VALUE"}
-        parser.add_argument(f"--{field.name}", help=words.replace("%", "%%"), **settings)
+        on, off = f"--{field.name}", f"--no{field.name}"
+        parser.add_argument(on, help=words.replace("%", "%%"), **settings)
+        names |= {on: f"{on}=true", off: f"{on}=false"} if hint is bool else {on: on}
     argv = [re.sub("^-(?=[a-z])", "--", word) for word in argv]
-    if _HELP & {*argv}:
+    if {"--h", "--help", "--helpfull", "--helpshort"} & {*argv}:
         print(parser.format_help(), flush=True)
         sys.exit()
-    names: dict[str, str] = {}  # What each stands for where it has no value.
-    for field, hint, _ in fields(kind):
-        on, off = f"--{field.name}", f"--no{field.name}"
-        names |= {on: f"{on}=true", off: f"{on}=false"} if hint is bool else {on: on}
     parsed, unknown = parser.parse_known_intermixed_args([names.get(word, word) for word in argv])
-    given = vars(parsed)
-    words = given.pop(" words", [])
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
         near = difflib.get_close_matches(name, [known.lstrip("-") for known in names], 1)
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
-    return words, _made(kind, given)
+    given = vars(parsed)
+    return given.pop(" words", []), _made(kind, given)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -133,14 +130,10 @@ def _read(hint: Any, several: bool, text: str) -> Any:
 
 def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
     """The dataclass, and those that are its fields; ValueError where a value breaks a rule."""
-    values: dict[str, Any] = {}
     known = dataclasses.fields(typing.cast(Any, kind))
-    for field in known:
-        if dataclasses.is_dataclass(field.default):
-            values[field.name] = _made(type(field.default), given)
-        elif "help" in field.metadata and field.name in given:
-            values[field.name] = given[field.name][-1]
-    made = kind(**values)
+    groups = [(f.name, type(f.default)) for f in known if dataclasses.is_dataclass(f.default)]
+    values = {f.name: given[f.name][-1] for f in known if "help" in f.metadata and f.name in given}
+    made = kind(**{name: _made(group, given) for name, group in groups}, **values)
     for field in known:
         value = getattr(made, field.name)
         if value != field.default and (problems := [*_problems(value, made, field.metadata)]):

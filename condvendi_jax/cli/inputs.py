@@ -14,9 +14,8 @@ import numpy as np
 from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.tables import span
-from condvendi_jax.cli import command, options
-from condvendi_jax.cli import flags as command_flags
-from condvendi_jax.cli.options import Options, Source, Target
+from condvendi_jax.cli import command, flags
+from condvendi_jax.cli.options import Options, Source, Target, paths_in
 from condvendi_jax.data import bandwidth, pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
@@ -30,6 +29,7 @@ from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_f
 from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
+_Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[records.Records, dict[str, Any], bool]
 #: The flags that say how records of scores are compared; others are on what is written.
@@ -61,15 +61,15 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
     if scores := [path for path in paths if leaderboards.record_in(path)]:
         raise ValueError(f"{scores[0]}: is a record of scores, which condvendi compare takes.")
     answers = bool(paths) and _hold(paths, given)
-    if not answers and (not paths or (len(paths) > 1 and not given.several)):
+    several = answers or given.several
+    if not paths or (len(paths) > 1 and not several):
         wanted = "models" if given.several else "one model"
         raise ValueError(
             f"expected {wanted}, each a file or the folder of its pictures, received {len(paths)}. "
             "condvendi compare takes several; prompts are given as --prompts=FILE; --help has more."
         )
     short = iter(unnamed if answers else files.names_of(unnamed))
-    names = [next(short) if name is None else name for name, _ in named]
-    names = names if answers or given.several else [""] * len(names)
+    names = [(name or next(short)) if several else "" for name, _ in named]
     # Those beside records are joined to their ids.
     prompts, shared = ({}, None) if answers else (given.prompts_of(names), given.prompts)
     if not answers and given.prompts is None and all(map(items.are_described, paths)):
@@ -90,25 +90,23 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
 
 def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
     """The records of scores that the words name, by model in `rows`; None where none is one."""
-    started, named = time.perf_counter(), dict[str, Any]()
-    every = {path: (name, leaderboards.record_in(path)) for name, path in map(_split, words)}
-    others = [path for path, (_, record) in every.items() if record is None]
-    if len(others) == len(every):
+    started, rows = time.perf_counter(), dict[str, Any]()
+    named = {path: name for name, path in map(_split, words)}
+    read = {path: record for path in named if (record := leaderboards.record_in(path))}
+    if not read:
         return None
-    if others:
+    if others := [path for path in named if path not in read]:
         raise ValueError(f"{others[0]}: is no record of scores, as others of these files are.")
-    for path, (name, record) in every.items():
-        said = str((record or {}).get("model_info", {}).get("id"))
-        model = name or said.removeprefix("unknown/")
-        if model in named:
+    for path, record in read.items():
+        model = named[path] or str(record.get("model_info", {}).get("id")).removeprefix("unknown/")
+        if model in rows:
             raise ValueError(f"{path}: a second record of {model!r}; name it, other={path}.")
-        named[model] = record
-    known = {*OF_RECORDS, *_WRITTEN}
-    names = [field.name for field, *_ in command_flags.fields(type(given))]
-    if further := [name for name in names if name not in known and given.is_set(name)]:
+        rows[model] = record
+    names = [field.name for field, *_ in flags.fields(type(given))]
+    if further := [f for f in names if f not in OF_RECORDS + _WRITTEN and given.is_set(f)]:
         raise ValueError(f"--{further[0]}: has no effect on records of scores; leave it out.")
-    files.check_targets(given.paths(Target), {"compare": [*every]}, overwrite=given.overwrite)
-    return Inputs(Dataset({}), named, {}, {"records": [*every]}, [], started)
+    files.check_targets(given.paths(Target), {"compare": [*read]}, overwrite=given.overwrite)
+    return Inputs(Dataset({}), rows, {}, {"records": [*read]}, [], started)
 
 
 def _note(given: Options, words: str) -> None:
@@ -167,11 +165,10 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         raise ValueError(f"--prompts: {wanted}, received {', '.join(prompts)}.")
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
-    spectral = given.order != (2.0,) or given.truncation is not None
     by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
     embedded = not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
-    for flags, has_effect in {
+    for names, has_effect in {
         "outputs_key": kind == "embeddings",
         "prompts_key": paired and not texts and not answers,
         "prompt_column": texts,
@@ -189,14 +186,13 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
         "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
-        "method": spectral,  # Order 2 has no spectrum, and is exact.
+        "method": given.order != (2.0,) or given.truncation is not None,  # Order 2 is exact.
     }.items():
-        for flag in filter(given.is_set, flags.split()):
+        for flag in filter(given.is_set, names.split()):
             if not has_effect:
                 raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
     # Every file that will be read, by the flag or the model that names it.
-    sources = given.paths(Source).items()
-    read: dict[str, list[Any]] = {flag: options.paths_in(value) for flag, value in sources}
+    read: dict[str, list[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
     for name, model in models.items():
         reader = f"the model {name}" if len(models) > 1 else "this command"
         read[reader] = [*record_files(model.path, _fields(given))] if answers else [model.path]
@@ -213,12 +209,6 @@ class Inputs(NamedTuple):
     described: dict[str, Any]  # For JSON.
     notes: list[str]
     started: float  # When they were first read, by `time.perf_counter`.
-
-    @property
-    def items(self) -> dict[str, Sequence[Any]]:
-        """The texts or pictures of outputs."""
-        outputs = self.dataset.outputs.items()
-        return {name: listed for name, listed in outputs if isinstance(listed, list)}
 
     def pairs(self) -> dict[str, Any]:
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
@@ -237,32 +227,30 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
     held, described, shared = reading(given, models)
-    roles = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
+    noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
     if held.by_id:
         used.pop("prompts", None)  # Ids are equal or different, and have no meaning.
     command.use_threads(max(map(len, held.answers.values())))
-    dataset = Dataset(
-        held.answers if given.several else {"": _of_models(given, held.answers)},
-        [*held.prompts.values()][0] if shared else _of_models(given, held.prompts),
-        {r: functools.partial(_embed, *used[r], roles[r], given, bar) for r in roles if r in used},
-        _comparison(given, held, used, bar),
-        used.get("outputs", [None])[0],
-        held.summary,
-        held.fields if kind == "records" else {},
-    ).matched(refuse=held.by_id)
+    outputs = held.answers if given.several else {"": _of_models(given, held.answers)}
+    prompts = next(iter(held.prompts.values())) if shared else _of_models(given, held.prompts)
+    embed = {r: functools.partial(_embed, *used[r], noun[r], given, bar) for r in noun if r in used}
+    compare, encoder = _comparison(given, held, used, bar), used.get("outputs", [None])[0]
+    fields = held.fields if kind == "records" else {}
+    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields)
+    dataset = dataset.matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    words, fields = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
+    words, names = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
     for role in embedded:
-        named = ", ".join(map(repr, fields[role]))
+        named = ", ".join(map(repr, names[role]))
         where = f" ({'field' if kind == 'records' else 'column'} {named})" if named else ""
-        words.append(f"{roles[role]}{where} embedded by {used[role][0].name}")
-    flags = ("outputs_key", "prompts_key", "prompts", "weights", "class_field")
-    described = {f: getattr(given, f) for f in flags if given.is_set(f)} | described
+        words.append(f"{noun[role]}{where} embedded by {used[role][0].name}")
+    files_of = ("outputs_key", "prompts_key", "prompts", "weights", "class_field")
+    described = {f: getattr(given, f) for f in files_of if given.is_set(f)} | described
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
@@ -285,7 +273,6 @@ def _rows(given: Options, held: records.Records, *, paired: bool) -> dict[str, A
 
 
 def _settings(given: Options, read: records.Records, bar: Any) -> dict[str, Any]:
-    """The arguments that `evaluate` and `compare` take beside pairs."""
     with checks.naming("--quality_field"):
         rated = read.beside.get(given.quality_field or "", {}).items()
         quality = {name: np.asarray(of_model, np.float64) for name, of_model in rated}
@@ -298,10 +285,8 @@ def _settings(given: Options, read: records.Records, bar: Any) -> dict[str, Any]
     return settings | {"progress": lambda words: bar.update(task(), description=words)}
 
 
-def _load_encoders(
-    given: Options, models: Mapping[str, Model], kind: str
-) -> dict[str, tuple[embedding.LoadedEncoder, str]]:
-    """The encoder of each role and what it embeds, loaded first, as a package may be missing."""
+def _load_encoders(given: Options, models: Mapping[str, Model], kind: str) -> _Used:
+    """Loads the encoders, before anything is read, as a package may be missing."""
     kinds = {} if kind == "embeddings" else {"outputs": kind.replace("records", "texts")}
     if kind == "records" or any(is_text(model.prompts or "") for model in models.values()):
         kinds["prompts"] = "texts"
@@ -325,7 +310,7 @@ def _refuse_equal(held: records.Records) -> None:
 
 
 def _comparison(
-    given: Options, read: records.Records, used: Mapping[str, Any], bar: Any
+    given: Options, read: records.Records, used: _Used, bar: Any
 ) -> Callable[[Any, Any], Mapping[str, Similarities]] | None:
     """What makes the similarities of outputs, by classes or a function; None with embeddings."""
 
@@ -349,7 +334,7 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
     paths = [model.path for model in models.values()]
     names = {model.path: model.name for model in models.values() if model.name}
     beside = [field for field in (given.class_field, given.quality_field) if field]
-    asked = [] if given.prompts is None else options.paths_in(given.prompts)
+    asked = [] if given.prompts is None else paths_in(given.prompts)
     read = records.read_records(paths, names=names, beside=beside, prompts_by_id=asked, **fields)
     if len(read.answers) > 1 and not given.several:
         wanted = "expected answers of one model, or condvendi compare"
@@ -403,13 +388,12 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Held:
         notes.append(f"outputs paired with prompts by {paired_by}")
         if any(rows.values()):  # Else nobody asked for it.
             _note(given, notes[-1])
-    shared = len(paths) == 1 and not any(rows.values())
     paths_of = {name: model.path for name, model in models.items()}
     named: dict[str, Any] = {"outputs": paths_of.get("")}
     if given.several:
         named = {"models": paths_of, "prompts": given.prompts_of(list(models)) or given.prompts}
     read = records.Records(outputs, prompts, fields, [], notes, summary="".join(notes))
-    return read, named | described, shared
+    return read, named | described, len(paths) == 1 and not any(rows.values())
 
 
 def _read_outputs(
@@ -462,10 +446,7 @@ def _load_encoder(given: Options, kind: str) -> embedding.LoadedEncoder:
     return embedding.load_encoder(given.text_encoder, encoders.load_minilm, named=named, **more)
 
 
-def _embed(
-    encoder: Any, kind: Any, role: str, given: Options, bar: Any, items: Sequence[str]
-) -> np.ndarray:
+def _embed(encoder: Any, kind: Any, role: str, given: Options, bar: Any, items: Any) -> np.ndarray:
     task = bar.add_task(f"embedding {role}", total=len(items))
-    how: Any = {"kind": kind, "cache": given.cache}
-    how["progress"] = lambda done: bar.update(task, completed=done)
-    return embedding.embed(items, encoder, **how)
+    how: Any = {"cache": given.cache, "progress": lambda done: bar.update(task, completed=done)}
+    return embedding.embed(items, encoder, kind=kind, **how)

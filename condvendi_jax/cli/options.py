@@ -242,15 +242,11 @@ def write(
     def as_figure(path: str) -> None:
         if profile is None:
             raise ValueError(f"--profile={path}: not written, since there is no profile.")
-        kind = pathlib.Path(path).suffix.lower()[1:]
         with files.atomic_writer(path) as stream:
-            profile.plot().savefig(stream, format=kind, dpi=200)
+            profile.plot().savefig(stream, format=pathlib.Path(path).suffix.lower()[1:], dpi=200)
 
     def as_latex(path: str, *, long: bool = False) -> None:
         files.write_text(path, f"{reports.latex(result, encoder=read.encoders(), long=long)}\n")
-
-    def as_csv(path: str) -> None:
-        files.write_text(path, (plan or result).comma_separated())
 
     def as_record(path: str) -> None:
         told = {"encoder": read.described}
@@ -268,8 +264,9 @@ def write(
         for file, record in records.items():
             files.write_json(file, record)
 
-    writers = {"json": as_json, "latex": as_latex, "csv": as_csv, **further, "profile": as_figure}
-    writers["record"] = as_record
+    writers: dict[str, Callable[[str], Any]] = {"json": as_json, "latex": as_latex}
+    writers["csv"] = lambda path: files.write_text(path, (plan or result).comma_separated())
+    writers |= {**further, "profile": as_figure, "record": as_record}
     writers["latex_details"] = functools.partial(as_latex, long=True)
     writers["csv_pairs"] = lambda path: files.write_text(path, result.comma_separated("pairs"))
     piped = files.STANDARD_OUTPUT in given.paths(Target).values()

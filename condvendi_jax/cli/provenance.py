@@ -15,10 +15,9 @@ import condvendi_jax
 def collect() -> dict[str, Any]:
     """Versions, kinds of device and operating system, precision and time, as plain data."""
     device, dtype = jax.devices()[0], jnp.zeros(()).dtype
-    packages = (condvendi_jax, jax, jaxlib, np)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
-        "versions": {package.__name__: package.__version__ for package in packages},
+        "versions": {p.__name__: p.__version__ for p in (condvendi_jax, jax, jaxlib, np)},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",

@@ -121,7 +121,7 @@ def score(argv: Sequence[str]) -> None:
     tables, over, failed = [], None, dict[str, str]()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
-        pairs, settings, show = read.pairs()[""], read.settings, read.settings["progress"]
+        pairs, settings = read.pairs()[""], read.settings
         scores = inference.evaluate(pairs, **settings, errors=given.errors)
         scores = datasets.advised(scores, pairs, read.dataset)
         if given.by_prompt:
@@ -130,16 +130,15 @@ def score(argv: Sequence[str]) -> None:
             with checks.optional("by_prompt", failed, asked=True):
                 tables = [inference.prompt_table(pairs, order=o, **chosen) for o in given.order]
         if given.profile:
-            chosen = {name: settings[name] for name in ("seed", "unbiased")}
+            chosen = {name: settings[name] for name in ("seed", "unbiased", "progress")}
             with checks.optional("profile", failed, asked=True):
-                over = inference.profile({"": pairs}, **chosen, progress=show)
+                over = inference.profile({"": pairs}, **chosen)
     beside = [line for part in (*tables, over) if part for line in ("", str(part))]
 
     def write_tables(path: str) -> None:
         if not tables:
             raise ValueError(f"--by_prompt={path}: not written, since there is no table.")
-        lines = [line for table in tables for line in table.lines()]
-        files.write_text(path, comma_separated(lines))
+        files.write_text(path, comma_separated([line for t in tables for line in t.lines()]))
 
     options.write(given, scores, read, profile=over, beside=beside, by_prompt=write_tables)
 
@@ -172,7 +171,8 @@ def report(argv: Sequence[str]) -> None:
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
     read, compared = read_and_compare(words, given)
-    shown: dict[str, Any] = {"outputs": read.items or None, "prompts": read.dataset.prompt_texts}
+    outputs = {name: rows for name, rows in read.dataset.outputs.items() if isinstance(rows, list)}
+    shown: dict[str, Any] = {"outputs": outputs or None, "prompts": read.dataset.prompt_texts}
     shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
     options.write(given, compared, read, output=lambda path: reports.html(compared, path, **shown))
 

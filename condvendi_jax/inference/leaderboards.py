@@ -22,7 +22,6 @@ NONE = "no unbiased Conditional-RKE (order 2) with the similarities of its promp
 NONE += " alike, or prompts have no texts, were asked once, or have weights or groups"
 _MEND = "Score its answers as those of the others"
 _TERMS = "encoder", "revision of the encoder", "kernel", "outputs"
-_HEAD = 500  # Bytes of a file, by which it is seen whether it may be a record.
 
 
 def leaderboard(
@@ -49,31 +48,29 @@ def leaderboard(
       ValueError: a record is none, its score is not that of its prompts, or none can be compared.
     """
     check_names(records)
-    models, reasons = dict[str, tuple[Any, Any]](), dict[str, str]()
+    entries = dict[str, Any]()
     for name, record in records.items():
         try:
-            entry = _entry(record)
+            entries[name] = _entry(record)
         except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
             raise ValueError(f"{name}: is no valid record ({error!r}).") from error
-        if isinstance(entry, str):
-            reasons[name] = entry
-        else:
-            models[name] = entry
+    reasons = {name: entry for name, entry in entries.items() if isinstance(entry, str)}
+    models = {name: entry for name, entry in entries.items() if name not in reasons}
     if not models:
         raise ValueError(f"records: none can be compared, as {next(iter(reasons.values()))}.")
     terms, _ = collections.Counter(terms for terms, _ in models.values()).most_common(1)[0]
     rows, words = {}, f"{terms[2]}, {terms[0]}, by records"
     for name, (others, prompts) in models.items():
-        if others == terms:
-            rows[name] = Similarities({p: _alike(*k) for p, k in prompts.items()}, name=words)
+        if others == terms:  # Every two of the k answers to a prompt are as similar.
+            alike = {p: np.sqrt(np.where(np.eye(k), 1, u)) for p, (k, u) in prompts.items()}
+            rows[name] = Similarities(alike, name=words)
         else:
             apart = zip(_TERMS, others, terms, strict=True)
             reasons[name] = "; ".join(f"{t}: {a}, others have {b}" for t, a, b in apart if a != b)
     how: Any = {"level": level, "equal_ratio": equal_ratio, "one_population": one_population}
     result = compare(rows, orders=[2], **how)
     advice = [Advice("models", f"{m} is left out", why, _MEND) for m, why in reasons.items()]
-    noun = {"noun": terms[3]}
-    evaluations = {m: dataclasses.replace(e, **noun) for m, e in result.evaluations.items()}
+    evaluations = {m: dataclasses.replace(e, noun=terms[3]) for m, e in result.evaluations.items()}
     told: Any = {"matching": (*result.matching, *advice), "evaluations": evaluations}
     return dataclasses.replace(result, **told, read=f"{len(rows):,} of {len(records):,} records")
 
@@ -81,7 +78,7 @@ def leaderboard(
 def record_in(path: files.StrPath) -> dict[str, Any] | None:
     """The record of scores in a file; None where the file is something else."""
     with contextlib.suppress(OSError, ValueError), files.expanded(path).open("rb") as stream:
-        if b'"schema_version"' in (head := stream.read(_HEAD)):
+        if b'"schema_version"' in (head := stream.read(500)):  # Else no more need be read.
             record = json.loads(head + stream.read())
             return record if "evaluation_results" in record else None
     return None
@@ -107,8 +104,3 @@ def _entry(record: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]] 
         terms = given["encoder"] or "none", given["encoder_revision"] or "none", compared
         return (*terms, metric["metric_unit"]), prompts
     return NONE
-
-
-def _alike(count: int, similarity: float) -> np.ndarray:
-    """The kernel of so many answers, every two of which are as similar."""
-    return np.where(np.eye(count, dtype=bool), 1.0, math.sqrt(similarity))

@@ -100,6 +100,5 @@ class DiversityReward:
 
 
 def _content(part: Any) -> Any:
-    """The identity of a picture or an array by its content."""
     array = np.asarray(part.convert("RGBA") if hasattr(part, "convert") else part)
     return array.shape, embedding.digest_of(array.tobytes())

@@ -100,7 +100,7 @@ class Behind:
 
 def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     """The outputs of models under the same kernels."""
-    kept = [np.flatnonzero(pairs.shares > 0) for pairs in models.values()]
+    row = np.concatenate([np.flatnonzero(pairs.shares > 0) for pairs in models.values()])
     every = [pairs.supported() for pairs in models.values()]
     outputs = np.concatenate([np.asarray(pairs.arrays[0]) for pairs in every])
     _, prompts = prompts_by_model(every)
@@ -114,8 +114,7 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     group = _grouped(outputs, prompt, model, kernel, across=every[0].across_models)
     influence = np.concatenate([getattr(result.influences, main) for result in results])
     scores = np.array([float(getattr(r.decomposition.scores, main)) for r in results])
-    known = np.concatenate(kept), prompt, group, influence, scores, by_prompt, main
-    return Behind([*models], model, *known)
+    return Behind([*models], model, row, prompt, group, influence, scores, by_prompt, main)
 
 
 def _grouped(
@@ -154,9 +153,8 @@ def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str,
                 f"{name}: expected a list of {pairs.n:,}, one for each row of the embeddings and "
                 f"in their order, received {type(items).__name__} of length {len(items):,}."
             )
-        items = what == "outputs" and pictures.checked(items, name) or list(items)
-        checked[model] = items
-        for row, item in enumerate(items):
+        checked[model] = what == "outputs" and pictures.checked(items, name) or list(items)
+        for row, item in enumerate(checked[model]):
             if not isinstance(item, (str, os.PathLike, pictures.Content)):
                 raise TypeError(f"{name}: expected texts or paths, received {item!r} in row {row}.")
     return checked
@@ -176,16 +174,14 @@ class Items:
     def __init__(self, behind: Behind, outputs: Any, prompts: Any):
         self.behind, self.prompts = behind, prompts
         self.note, self.limit, self.side = "", _TEXT_BYTES, 0
-        self.outputs: list[Any] | None = None
-        self.pictures: dict[int, str] = {}
         if outputs is None:
             self.note = "No texts or pictures were given: outputs are shown by their row."
-            return
-        places = zip(behind.model.tolist(), behind.row.tolist(), strict=True)
-        self.outputs = [outputs[behind.models[model]][row] for model, row in places]
+            self.outputs: list[Any] = [f"row {row}" for row in behind.row]
+        else:
+            places = zip(behind.model.tolist(), behind.row.tolist(), strict=True)
+            self.outputs = [outputs[behind.models[model]][row] for model, row in places]
         shown = {k: self.outputs[k] for k in np.flatnonzero(behind.group >= 0).tolist()}
-        texts = [item for item in shown.values() if isinstance(item, str)]
-        sizes = [len(text.encode("utf-8", "replace")) for text in texts]
+        sizes = [len(x.encode("utf-8", "replace")) for x in shown.values() if isinstance(x, str)]
         if sum(sizes) > _TEXT_BYTES:
             self.limit = max(_TEXT_BYTES // len(sizes), 40)
         if cut := sum(size > self.limit for size in sizes):
@@ -200,8 +196,6 @@ class Items:
 
     def output(self, k: int, limit: int | None = None) -> Item:
         """An output; a text of at most `limit` bytes."""
-        if self.outputs is None:
-            return Item(f"row {self.behind.row[k]}")
         item = self.outputs[k]
         if isinstance(item, str):
             return _cut(item, min(limit or self.limit, self.limit))
@@ -209,8 +203,7 @@ class Items:
 
     def equal(self, one: int, two: int) -> bool:
         """Whether two outputs are the same text."""
-        texts = self.outputs
-        return bool(texts) and isinstance(texts[one], str) and texts[one] == texts[two]
+        return isinstance(self.outputs[one], str) and self.outputs[one] == self.outputs[two]
 
     def prompt(self, number: int, width: int | None = None) -> Item:
         """A prompt, in one line of at most `width` characters if it is given."""
@@ -223,7 +216,6 @@ class Items:
 
 
 def _cut(text: str, limit: int) -> Item:
-    """A text without the characters beyond a number of bytes."""
     kept = text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
     return Item(kept, len(text) - len(kept))
 

@@ -178,20 +178,16 @@ def _heat(behind: Behind) -> tuple[bool, list[list[tuple[float | None, float | N
 
 
 def _panels(behind: Behind) -> list[list[tuple[int, list[Any], int]]]:
-    """By prompt the number of each model, near-duplicates, who shares them, how many others are."""
-    shape = len(behind.first), len(behind.models)
-    cells = np.ravel_multi_index((behind.prompt, behind.model), shape)
-    rest = np.bincount(cells[behind.group < 0], minlength=math.prod(shape)).reshape(shape)
+    """By prompt the numbers of models, near-duplicates with who shares them, and other outputs."""
+    rest = np.zeros((len(behind.first), len(behind.models)), int)
+    np.add.at(rest, (behind.prompt, behind.model), behind.group < 0)
     groups = collections.defaultdict[tuple[int, int], list[Any]](list)
     for models in behind.alike.values():
         for index, alike in models.items():
             others = [behind.models[k] for k in models if k != index]
             groups[int(behind.prompt[alike[0]]), index].append((alike, others))
-    models = [*enumerate(behind.prompts)]
-    return [
-        [(i, sorted(groups[k, i]), int(rest[k, i])) for i, by in models if k in by]
-        for k in range(shape[0])
-    ]
+    models, counts = [*enumerate(behind.prompts)], enumerate(rest.tolist())
+    return [[(i, sorted(groups[k, i]), n[i]) for i, by in models if k in by] for k, n in counts]
 
 
 def _lengths(behind: Behind, outputs: Any) -> tuple[tables.Table, float]:

@@ -26,6 +26,7 @@ _UNKNOWN = {"deployment_type": "unknown", "model_availability": "unknown"}
 _METRIC = {"metric_kind": "effective_number", "lower_is_better": False, "score_type": "continuous"}
 _METRIC |= {"min_score": 0.0, "max_score": "Infinity"}
 _DIGEST = "sha256:"
+_Prompts = Mapping[str, tuple[int, float]]  # By digest, the answers and their mean similarity.
 #: The frozen protocols, by name.
 PROTOCOLS = pathlib.Path(__file__).with_name("protocols.json")
 
@@ -79,10 +80,7 @@ def record_of(
 
 
 def _result(
-    evaluation: Evaluation,
-    line: Mapping[str, Any],
-    known: Mapping[str, Any],
-    prompts: Mapping[str, tuple[int, float]],
+    evaluation: Evaluation, line: Mapping[str, Any], known: Mapping[str, Any], prompts: _Prompts
 ) -> dict[str, Any]:
     """The score of a line with its interval, and how it was computed."""
     scored, unbiased = evaluation.order(float(line["order"])), line["unbiased"]
@@ -112,9 +110,7 @@ def _result(
     return {"metric_config": metric, "score_details": details}
 
 
-def _protocol(
-    evaluation: Evaluation, known: Mapping[str, Any], prompts: Mapping[str, tuple[int, float]]
-) -> str | None:
+def _protocol(evaluation: Evaluation, known: Mapping[str, Any], prompts: _Prompts) -> str | None:
     """The frozen protocol that an evaluation follows, with its version; None if it follows none."""
     width = evaluation.bandwidths["outputs"].bandwidth
     for name, wanted in json.loads(PROTOCOLS.read_text(encoding="utf-8")).items():
