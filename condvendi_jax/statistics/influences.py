@@ -58,13 +58,6 @@ class Error:
         ends = intervals.of_reciprocal(self.at_levels, intervals.NO_PAIR)
         return dataclasses.replace(self, ends=ends, inverse=self, **more)
 
-    def in_logarithms(self) -> "Error":
-        """This error with Student's interval of the logarithm, or of what is inverted."""
-        if self.inverse is not None:
-            return self.inverse.in_logarithms().inverted()
-        ends = intervals.ratio(self.value, self.standard_error, self.freedom)
-        return dataclasses.replace(self, ends=ends)
-
     def times(self, factor: float) -> Self:
         """The error of the estimate times a positive number."""
         names = ("value", "influences", "noise")
@@ -75,29 +68,6 @@ class Error:
     def with_noise(self, ends: tuple[float, ...] | None) -> "Error":
         """This error and that of an estimated spectrum, whose interval at 95% has these ends."""
         return dataclasses.replace(self, noise=(ends[1] - ends[0]) / _WIDTH) if ends else self
-
-    def minus(self, other: "Error", *, matched: bool) -> "Error":
-        """The error of the difference; `matched` estimates have the same units.
-
-        Of inverses, of the difference of what they invert, with the sign of this one. Symmetric
-        intervals give Student's test of it, skewed ones a test that knows the skewness.
-        """
-        if self.inverse is not None and other.inverse is not None:
-            return other.inverse.minus(self.inverse, matched=matched)
-        both = (self.value, other.value), (self.at_levels, other.at_levels)
-        ends = intervals.difference(*both, self.correlation(other, matched=matched))
-        influences = apart(self.influences, other.influences, matched=matched)
-        known = self.units, min(self.freedom, other.freedom), self.reason or other.reason
-        noise = math.hypot(self.noise, other.noise)
-        return Error(self.value - other.value, influences, *known, ends, noise)
-
-    def over(self, other: "Error", *, matched: bool, level: float) -> tuple[float, float]:
-        """The interval of the ratio, which excludes 1 where that of the difference excludes 0."""
-        if self.inverse is not None and other.inverse is not None:
-            return other.inverse.over(self.inverse, matched=matched, level=level)
-        both = (self.value, other.value), (self.at_levels, other.at_levels)
-        low, high = intervals.quotient(*both, self.correlation(other, matched=matched))(level)
-        return float(low), float(high)
 
     def correlation(self, other: "Error", *, matched: bool) -> float:
         """The correlation of two errors, 0 unless they have the same units."""
@@ -111,11 +81,6 @@ class Error:
         both = apart(self.influences, other.influences, matched=True)
         one, two = error_of(self.influences), error_of(other.influences)
         return (one**2 + two**2 - error_of(both) ** 2) / 2
-
-    @property
-    def p_value(self) -> float:
-        """The smallest level at which the interval excludes 0."""
-        return intervals.p_value(self.at_levels)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

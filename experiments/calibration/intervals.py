@@ -205,13 +205,21 @@ def told(one: np.ndarray, two: np.ndarray, matched: bool, margin: float = 0.0) -
         statements = []
         for a, b in zip(*([error_of(v, test).inverted() for v in of] for of in both), strict=True):
             if margin:
-                sides = (x.times(margin).minus(y, matched=matched) for x, y in ((b, a), (a, b)))
-                statements.append(all(side.interval(2 * _LEVEL)[0] > 0 for side in sides))
+                sides = (_difference(x.times(margin), y, matched) for x, y in ((b, a), (a, b)))
+                statements.append(all(side(2 * _LEVEL)[0] > 0 for side in sides))
             else:
-                low, high = a.minus(b, matched=matched).interval(_LEVEL)
+                low, high = _difference(a, b, matched)(_LEVEL)
                 statements.append(low > 0 or high < 0)
         found.append(np.mean(statements).item())
     return found
+
+
+def _difference(one: Error, two: Error, matched: bool) -> intervals.Ends:
+    """The interval of the difference of two scores, by that of the similarities they invert."""
+    assert one.inverse is not None and two.inverse is not None
+    below, above = two.inverse, one.inverse
+    both = (below.value, above.value), (below.at_levels, above.at_levels)
+    return intervals.difference(*both, below.correlation(above, matched=matched))
 
 
 def same_answers(answers: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from oracles import assert_close
+from pairs_of_errors import minus, p_value
 from scipy import stats
 
 import condvendi_jax as cv
@@ -202,7 +203,7 @@ def test_models_are_ranked_by_a_paired_test_over_prompts(compared):
         assert_close(np.float32(found.value), expected.mean())
         assert_close(np.float32(found.standard_error), stats.sem(expected))
         qualities = [compared.qualities[name].error for name in (one, two)]
-        assert found.p_value == qualities[0].minus(qualities[1], matched=True).p_value
+        assert found.p_value == p_value(minus(*qualities, matched=True))
     assert list(ranking.values) == sorted(numbers, key=lambda m: -numbers[m].mean())
     assert all(ranking.letters.values())
 
