@@ -1,13 +1,11 @@
 """Results as figures: as wide as a column of a paper, with the finding as title."""
 
-import io
 import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib import image
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
@@ -33,14 +31,11 @@ _SMALL = 7  # The size of texts in points.
 class Picture(Figure):
     """A figure of Matplotlib that a notebook shows also without `%matplotlib inline`."""
 
+    __module__ = Figure.__module__  # By which W&B knows a figure.
+
     def _repr_png_(self) -> tuple[str, dict[str, int]]:
         width, height = (int(_DOTS * inches) for inches in self.get_size_inches())
         return encoded(self, "png", 2 * _DOTS), {"width": width, "height": height}
-
-    def numpy(self) -> np.ndarray:
-        """The pixels `[height, width, 4]`, as bytes: `wandb.Image` calls this."""
-        self.savefig(stream := io.BytesIO(), dpi=2 * _DOTS)
-        return np.rint(255 * image.imread(io.BytesIO(stream.getvalue()))).astype(np.uint8)
 
 
 def started(title: str, caption: str = "", *, height: float = 2.3) -> tuple[Picture, Any]:
@@ -52,7 +47,8 @@ def started(title: str, caption: str = "", *, height: float = 2.3) -> tuple[Pict
     for words in _plain(caption).splitlines():
         below += textwrap.wrap(words, 64, max_lines=2, placeholder=" ...")
     height += 0.14 * len([*above, *below])
-    picture, left = Picture(figsize=(COLUMN, height), layout="constrained"), {"x": 0.02}
+    size: Any = {"figsize": (COLUMN, height), "dpi": 2 * _DOTS}
+    picture, left = Picture(**size, layout="constrained"), {"x": 0.02}
     picture.suptitle("\n".join(above), fontsize=8, ha="left", **left)
     picture.supxlabel("\n".join(below), fontsize=_SMALL, color=_GREY, ha="left", **left)
     panel = picture.subplots()
