@@ -91,22 +91,28 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
 def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
     """The records of scores that the words name, by model in `rows`; None where none is one."""
     started, rows = time.perf_counter(), dict[str, Any]()
-    named = {path: name for name, path in map(_split, words)}
-    read = {path: record for path in named if (record := leaderboards.record_in(path))}
-    if not read:
+    named = [*map(_split, words)]
+    read = [(name, path, leaderboards.record_in(path)) for name, path in named]
+    others = [path for _, path, record in read if record is None]
+    if len(others) == len(read):
         return None
-    if others := [path for path in named if path not in read]:
-        raise ValueError(f"{others[0]}: is no record of scores, as others of these files are.")
-    for path, record in read.items():
-        model = named[path] or str(record.get("model_info", {}).get("id")).removeprefix("unknown/")
-        if model in rows:
-            raise ValueError(f"{path}: a second record of {model!r}; name it, other={path}.")
+    if others:
+        there = files.expanded(others[0]).is_file()
+        why = "is no record of scores, as others of these files are" if there else "is no file"
+        raise ValueError(f"{others[0]}: {why}.")
+    for name, path, record in read:
+        said = getattr((record or {}).get("model_info"), "get", lambda _: None)("id")
+        model = name or str(said or "").strip().removeprefix("unknown/")
+        if model in rows or not model:
+            why = f"a second record of {model!r}" if model else "a record without model_info.id"
+            raise ValueError(f"{path}: {why}; name it, other={path}.")
         rows[model] = record
     names = [field.name for field, *_ in flags.fields(type(given))]
     if further := [f for f in names if f not in OF_RECORDS + _WRITTEN and given.is_set(f)]:
         raise ValueError(f"--{further[0]}: has no effect on records of scores; leave it out.")
-    files.check_targets(given.paths(Target), {"compare": [*read]}, overwrite=given.overwrite)
-    return Inputs(Dataset({}), rows, {}, {"records": [*read]}, [], started)
+    paths = [path for _, path in named]
+    files.check_targets(given.paths(Target), {"compare": paths}, overwrite=given.overwrite)
+    return Inputs(Dataset({}), rows, {}, {"records": paths}, [], started)
 
 
 def _note(given: Options, words: str) -> None:

@@ -263,6 +263,8 @@ def write(
             records = {path: result.record(model, **told)}
         for file, record in records.items():
             files.write_json(file, record)
+            name = record["evaluation_results"][0]["evaluation_name"]
+            sys.stderr.write(f"note: {file} is a record of: {name}.\n" * (not given.verbose))
 
     writers: dict[str, Callable[[str], Any]] = {"json": as_json, "latex": as_latex}
     writers["csv"] = lambda path: files.write_text(path, (plan or result).comma_separated())

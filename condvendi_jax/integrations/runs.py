@@ -116,12 +116,12 @@ def run_metric(more: str, *, answer: str | None = None, **options: Any) -> Calla
         score([])
 
     def compute(prompts: Iterable[Any], outputs: Iterable[Any]) -> dict[str, float]:
-        both, why = zip(prompts, outputs, strict=True), "nearly all answers to a prompt differ"
+        both, why = [*zip(prompts, outputs, strict=True)], "nearly all answers to a prompt differ"
         try:
             flat = numbers(score({"prompt": p, "answer": _field(out, answer)} for p, out in both))
         except NoPairs as error:
             flat, why = {NAME + end: math.nan for end in _ENDINGS.values()}, str(error)
-        if math.isnan(flat[NAME]):
+        if both and math.isnan(flat[NAME]):  # A tool may ask before there are any.
             log(f"{NAME}: NaN, since {why}. Ask for more answers to each prompt: {more}.")
         return flat
 
@@ -153,6 +153,9 @@ def _columns(rows: list[Any], clean: bool, tell: Callable[[str], Any]) -> dict[s
             raise ValueError(f"rows[{k}]: expected 'prompt' and 'answer', received {row!r:.200}.")
         said = "" if row["answer"] is None else texts.assistant_text(row["answer"], f"rows[{k}]")
         models.setdefault(row.get("model"), []).append({**row, "answer": said})
+        for name in ("model", "batch"):
+            if (row.get(name) is None) != (rows[0].get(name) is None):
+                raise ValueError(f"rows[{k}]: expected a {name!r} in all rows, or in none.")
     beside = [n for n in ("batch", "quality") if any(row.get(n) is not None for row in rows)]
     columns: dict[str, dict[str, Any]] = {name: {} for name in ("prompt", "answer", *beside)}
     for model, mine in models.items():

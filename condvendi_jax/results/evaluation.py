@@ -269,7 +269,7 @@ class Evaluation(Result):
         Args:
           model: its name, 'developer/model' where others should find it.
           about: `name` of the evaluation, unless it follows a frozen protocol, whose name it then
-            has; `organization` that ran it; `encoder` of embeddings that you made, as
+            has; `organization` that ran it; `encoder` of embeddings that you made, its name or
             `{"text_encoder": NAME, "text_encoder_revision": REVISION}`. Scores that are not
             finite are left out.
         """

@@ -43,11 +43,15 @@ def record_of(
     model: str,
     *,
     name: str = "diversity of answers",
-    encoder: Mapping[str, Any] | None = None,
+    encoder: Mapping[str, Any] | str | None = None,
     organization: str = "unknown",
 ) -> dict[str, Any]:
     """The record of a model: see `Evaluation.record`."""
-    told = evaluation.encoder if encoder is None else encoder
+    developer, _, plain = model.rpartition("/") if isinstance(model, str) else ("", "", "")
+    if not plain.strip():
+        raise ValueError(f"model: expected a name such as developer/model, received {model!r}.")
+    told: Any = {"text_encoder": encoder} if isinstance(encoder, str) else encoder
+    told = told or evaluation.encoder
     role = next((role for role in _ROLES if told.get(role)), "")
     details = told.get(f"{role}_details") or {}
     revision = told.get(f"{role}_revision") or details.get("revision") or details.get("weights")
@@ -63,7 +67,6 @@ def record_of(
     finite = [line for line in evaluation.lines() if math.isfinite(line["value"])]
     about = {"evaluation_name": name, "source_data": source}
     results = [about | _result(evaluation, line, known, prompts) for line in finite]
-    developer, _, plain = model.rpartition("/")
     info = {"name": plain, "id": f"{developer or 'unknown'}/{plain}"}
     run = {"source_type": "evaluation_run", "source_organization_name": organization}
     library = {"name": LIBRARY, "version": condvendi_jax.__version__}

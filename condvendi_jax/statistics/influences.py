@@ -58,6 +58,13 @@ class Error:
         ends = intervals.of_reciprocal(self.at_levels, intervals.NO_PAIR)
         return dataclasses.replace(self, ends=ends, inverse=self, **more)
 
+    def in_logarithms(self) -> "Error":
+        """This error with Student's interval of the logarithm, or of what is inverted."""
+        if self.inverse is not None:
+            return self.inverse.in_logarithms().inverted()
+        ends = intervals.ratio(self.value, self.standard_error, self.freedom)
+        return dataclasses.replace(self, ends=ends)
+
     def times(self, factor: float) -> Self:
         """The error of the estimate times a positive number."""
         names = ("value", "influences", "noise")

@@ -20,7 +20,6 @@ from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import errors, profiles, saturation
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.results.profile import Over
-from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.reasons import FEW_ROWS, Reason
 from experiments import lab
@@ -270,12 +269,6 @@ def vendi_profile(
     return profiles.of_curves(pairs, curves, units, entropy=_ENTROPY, level=0.05, **options)
 
 
-def _in_logarithms(similarity: Error) -> Error:
-    """One over a similarity, with Student's interval of the logarithm."""
-    known = similarity.value, similarity.standard_error, similarity.freedom
-    return dataclasses.replace(similarity, ends=intervals.ratio(*known)).inverted()
-
-
 def _curve(
     pairs: cv.Pairs, over: Over, multiples: Any, units: cv.inference.Groups
 ) -> profiles.Curve:
@@ -294,7 +287,7 @@ def _curve(
         scores = zip(map(float, whole.scores), changes, strict=True)
         similarities = (Error(1 / score, -of / score**2, *known) for score, of in scores)
         terms.append(np.array(whole.entropies, np.float64))
-        of_scores.append(PerScore(*map(_in_logarithms, similarities)))
+        of_scores.append(PerScore(*(of.inverted().in_logarithms() for of in similarities)))
     limits = saturation.of_entropies(np.transpose(terms), saturation.largest_score(pairs, _ENTROPY))
     few = errors.too_few(pairs, units, _ENTROPY)
     return profiles.Curve(of_scores, limits, Reason(few) if few else None)

@@ -172,9 +172,9 @@ def test_what_is_not_comparable_is_left_out_with_the_reason(made):
         "other revision": "revision of the encoder: 2, others have 1",
         "other width": "kernel: Gaussian, bandwidth 2, others have Gaussian, bandwidth 1",
         "no encoder": "its record does not name the encoder",
-        "order 1": leaderboards.NONE,
+        "order 1": leaderboards.NO_SCORE,
     }
-    with pytest.raises(ValueError, match="none can be compared, as no unbiased Conditional-RKE"):
+    with pytest.raises(ValueError, match="none can be compared, as it has no unbiased"):
         inference.leaderboard({"order 1": without})
 
 
@@ -183,9 +183,34 @@ def test_a_record_that_was_changed_is_refused(made):
     result_of(record)["score_details"]["score"] *= 1.1
     with pytest.raises(ValueError, match=r"few: is no valid record.*by its prompts"):
         inference.leaderboard(made | {"few": record})
-    for broken in ({}, {"evaluation_results": [{}]}, {"evaluation_results": None}, []):
+    for k in (0, 1, 2.5, 1e6):  # Of 0, no prompts.
+        broken = copy.deepcopy(made["few"])
+        rows = {name: [k, u] for name, (_, u) in details_of(broken).items() if k}
+        result_of(broken)["score_details"]["details"]["similarity_by_prompt"] = json.dumps(rows)
+        with pytest.raises(ValueError, match="x: is no valid record.*expected 2 to 1,000 answers"):
+            inference.leaderboard({"x": broken})
+    for broken in ({}, {"evaluation_results": [{}]}, {"evaluation_results": None}, [], "x.json"):
         with pytest.raises(ValueError, match="x: is no valid record"):
             inference.leaderboard({"x": broken})
+    for broken in ({}, [made["few"]], None):
+        with pytest.raises(
+            ValueError, match="records: expected a record of each model by its name"
+        ):
+            inference.leaderboard(broken)
+
+
+def test_a_record_of_records_has_the_same_prompts(made):
+    again = inference.leaderboard(made).record(encoder=ENCODER)
+    for model, record in again.items():
+        assert details_of(record).keys() == details_of(made[model]).keys()
+
+
+@pytest.mark.parametrize("model", [None, 5, "", "/", "lab/ "])
+def test_a_record_needs_a_name(whole, model):
+    with pytest.raises(ValueError, match="model: expected a name such as developer/model"):
+        whole.evaluations["few"].record(model)
+    named = whole.evaluations["few"].record("few", encoder="mine")
+    assert result_of(named)["metric_config"]["metric_parameters"]["encoder"] == "mine"
 
 
 @pytest.mark.parametrize("how", ["weights", "groups", "similar", "numbers"])
@@ -294,7 +319,14 @@ def test_the_command_writes_records_and_compares_them(folder, run_command):
     assert parameters["encoder"] == "means"
     two = "a.jsonl", "b.jsonl", *FLAGS
     (folder / "again.json").write_bytes((folder / "r-a.json").read_bytes())
+    record = json.loads((folder / "r-a.json").read_text())
+    (folder / "sorted.json").write_text(json.dumps(record | {"model_info": "a"}, sort_keys=True))
+    (folder / "cut.json").write_text(json.dumps(record)[:900])
     for words, why in {
+        ("compare", "r-a.json", "sorted.json"): "sorted.json: a record without model_info.id",
+        ("compare", "r-a.json", "cut.json"): "cut.json: is no whole record of scores",
+        ("compare", "r-a.json", "r-a.json"): "r-a.json: a second record of 'a'",
+        ("compare", "r-a.json", "absent.json"): "absent.json: is no file",
         ("compare", "r-a.json", "b.jsonl"): "b.jsonl: is no record of scores",
         ("compare", "r-a.json", "again.json"): "again.json: a second record of 'a'; name it",
         ("compare", "r-a.json", "r-b.json", "--order=2"): "--order: has no effect on records",

@@ -49,6 +49,14 @@ def test_one_over_an_estimate():
     assert dataclasses.replace(ONE, value=1.01e-12).inverted().value == pytest.approx(1 / 1.01e-12)
 
 
+def test_an_error_in_logarithms_has_a_symmetric_interval_of_the_logarithm():
+    times = math.exp(T * 0.1 / 0.4)
+    same(ONE.in_logarithms().interval(), (0.4 / times, 0.4 * times))
+    inverted = ONE.inverted().in_logarithms()
+    same(inverted.interval(), (2.5 / times, 2.5 * times))
+    assert inverted.inverse.ends is not None
+
+
 def test_an_error_times_a_number():
     found = dataclasses.replace(ONE, noise=0.1).times(3)
     assert (found.value, found.noise) == (pytest.approx(1.2), pytest.approx(0.3))
