@@ -1,7 +1,6 @@
 """Packages that only some users need: extras of the installation, named where one is missing."""
 
 import contextlib
-import importlib.metadata
 from collections.abc import Iterator
 
 INSTALL = "in a clone of the project: pip install -e '.[{}]'"  # No registry has this package.
@@ -19,9 +18,3 @@ def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         missing = f"{purpose} needs {package}, which is not installed"
         raise MissingExtra(f"{missing}; {INSTALL.format(extra)}", name=error.name) from error
-
-
-def check(extra: str, *, package: str, purpose: str) -> None:
-    """Raises `MissingExtra` if a package is not installed, without importing it."""
-    with needed(extra, package=package, purpose=purpose):
-        importlib.metadata.version(package)  # Its error is one of a module that is not found.

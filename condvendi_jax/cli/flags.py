@@ -38,7 +38,6 @@ class Rules(TypedDict, total=False):
     above: float
     below: float
     check: Callable[[Any], Any]  # Raises ValueError with a message `name: reason`.
-    repeats: bool  # Whether a value may be given twice.
     excludes: Sequence[str]  # The flags that may not be given beside it.
     needs: Mapping[str, Any]  # The values of others without which it means nothing.
 
@@ -148,7 +147,7 @@ def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]
         if not all(_RULES[name][0](one, limit) for name, limit in limits.items()):
             words = " and ".join(_RULES[name][1].format(_text(limits[name])) for name in limits)
             yield f": expected {words.replace(' and a number', ' and')}, received {one!r}."
-        if values.count(one) > 1 and not rules.get("repeats"):
+        if values.count(one) > 1:
             yield f": {_text(one)} is given twice; give it once."
         try:
             rules.get("check", str)(one)

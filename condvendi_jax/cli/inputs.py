@@ -93,15 +93,12 @@ def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
     started, rows = time.perf_counter(), dict[str, Any]()
     named = [*map(_split, words)]
     read = [(name, path, leaderboards.record_in(path)) for name, path in named]
-    others = [path for _, path, record in read if record is None]
-    if len(others) == len(read):
+    if not any(record for *_, record in read):
         return None
-    if others:
-        there = files.expanded(others[0]).is_file()
-        why = "is no record of scores, as others of these files are" if there else "is no file"
-        raise ValueError(f"{others[0]}: {why}.")
     for name, path, record in read:
-        said = getattr((record or {}).get("model_info"), "get", lambda _: None)("id")
+        if record is None:
+            raise ValueError(f"{path}: is no record of scores, as others of these files are.")
+        said = getattr(record.get("model_info"), "get", lambda _: None)("id")
         model = name or str(said or "").strip().removeprefix("unknown/")
         if model in rows or not model:
             why = f"a second record of {model!r}" if model else "a record without model_info.id"

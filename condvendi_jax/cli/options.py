@@ -263,7 +263,7 @@ def write(
             records = {path: result.record(model, **told)}
         for file, record in records.items():
             files.write_json(file, record)
-            name = record["evaluation_results"][0]["evaluation_name"]
+            name = record["evaluation_id"].rsplit("/", 3)[0]
             sys.stderr.write(f"note: {file} is a record of: {name}.\n" * (not given.verbose))
 
     writers: dict[str, Callable[[str], Any]] = {"json": as_json, "latex": as_latex}

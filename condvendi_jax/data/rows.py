@@ -33,8 +33,7 @@ class Rows:
     groups: np.ndarray | None = None
     copies: np.ndarray | None = None
     batches: np.ndarray | None = None
-    # The number in `prompt_ids` of each prompt, by its label and the name of its type.
-    prompt_numbers: Mapping[tuple[Any, str], int] = types.MappingProxyType({})
+    prompt_numbers: Mapping[tuple[Any, str], int] = types.MappingProxyType({})  # Of typed labels.
     index: Any = None  # Of a DataFrame: labels that come later must have an equal one.
     _ruled: Mapping[str, RuledBandwidth] = types.MappingProxyType({})
 

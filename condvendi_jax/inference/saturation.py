@@ -6,6 +6,8 @@ at a limit, `untested` says which two models are then not compared, and `advice`
 """
 
 import math
+import pathlib
+import tomllib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -118,29 +120,7 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
     return reasons
 
 
-_FINDINGS = {
-    "alike": "nearly all {0} count as the same",
-    "apart": "nearly all {0} count as different",
-    "cut": "all kept eigenvalues of the {0} are nearly equal",
-    "different": "nearly all {0} to a prompt count as different",
-    "blended": "different {0} count as alike",
-}
-_REMEDIES = {
-    "outputs alike": "If they differ, use {narrower}",
-    "outputs apart": "These scores count {noun}, and grow with n. If some agree, use {wider}",
-    "outputs cut": "These scores count eigenvalues. Keep more of them, or use {wider}",
-    "outputs different": "They cannot show how many more there are. Take more {noun} to each "
-    "prompt or, if some agree, use {wider}",
-    "prompts alike": "Conditional scores are then nearly those of the {noun} alone. If prompts "
-    "differ, use {narrower}",
-    "prompts apart": "Conditional scores are then near 1 whatever the {noun} are. Score several "
-    "{noun} of each prompt, or use {wider}",
-    "prompts cut": "Conditional scores are then near 1 whatever the {noun} are. Keep more "
-    "eigenvalues, or use {wider}",
-    "prompts blended": "Conditional scores mix the {noun} of similar prompts. To count the "
-    "{noun} of each prompt, let only equal prompts count as the same "
-    "(prompt_kernel=cv.Indicator(), --equal_prompts)",
-}
+_SAID = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, ...]:
@@ -170,9 +150,9 @@ def advice(evaluation: Evaluation, pairs: Pairs | None = None) -> tuple[Advice, 
         if chosen.bandwidth is not None:
             remedies = {way: f"a {way} {role[:-1]} bandwidth" for way in remedies}
         code = f"{role} {end}"
-        remedy = _REMEDIES[code].format(**remedies, noun=evaluation.noun)
+        remedy = _SAID["remedies"][code].format(**remedies, noun=evaluation.noun)
         what = evaluation.noun if role == "outputs" else role
-        advised.append(Advice(code, _FINDINGS[end].format(what), evidence, remedy))
+        advised.append(Advice(code, _SAID["findings"][end].format(what), evidence, remedy))
     return tuple(advised)
 
 

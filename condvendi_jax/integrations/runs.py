@@ -17,7 +17,6 @@ from condvendi_jax.records import answers as texts
 from condvendi_jax.records.cleaning import cleaned
 from condvendi_jax.records.files import INSPECT_METRIC as NAME
 from condvendi_jax.results.comparison import Comparison
-from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.results.evaluation import Evaluation
 
 _ENDINGS = {"value": "", "standard_error": "_stderr", "low": "_low", "high": "_high"}
@@ -88,14 +87,14 @@ def numbers(result: Evaluation | Comparison) -> dict[str, float]:
     by_model = result.evaluations if isinstance(result, Comparison) else {"": result}
     for model, evaluation in by_model.items():
         scored, start = evaluation.orders[0], f"{model}/" if model else ""
-        estimates = {NAME: scored.estimate("conditional", unbiased=True)}
+        parts = {NAME: scored.estimate("conditional", unbiased=True).as_dict()}
         apart = scored.population and scored.saturated.get("conditional") == "largest"
-        if apart or math.isinf(estimates[NAME].value):
-            estimates[NAME] = Estimate(math.nan, math.nan, None)
+        if apart or math.isinf(parts[NAME]["value"]):
+            parts[NAME] = dict.fromkeys(parts[NAME], math.nan)
         if evaluation.quality:
-            estimates["good_answers"] = evaluation.quality.number
-        for name, estimate in estimates.items():
-            flat |= {start + name + _ENDINGS[part]: x for part, x in estimate.as_dict().items()}
+            parts["good_answers"] = evaluation.quality.number.as_dict()
+        for name, part in parts.items():
+            flat |= {start + name + _ENDINGS[end]: value for end, value in part.items()}
     return flat
 
 

@@ -1,6 +1,6 @@
 """For PyTorch: a metric of torchmetrics."""
 
-import importlib.util
+import importlib
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.scores.papers import decompose
 
-_HERE = importlib.util.find_spec("torchmetrics") is not None
-_METRIC: Any = importlib.import_module("torchmetrics").Metric if _HERE else object
+with extras.needed("torch", package="torchmetrics", purpose="ConditionalDiversity"):
+    _METRIC: Any = importlib.import_module("torchmetrics").Metric
 
 
 class ConditionalDiversity(_METRIC):
@@ -30,7 +30,6 @@ class ConditionalDiversity(_METRIC):
     def __init__(
         self, *, output_kernel: Any, prompt_kernel: Any = None, order: float = 2, **options: Any
     ) -> None:
-        extras.check("torch", package="torchmetrics", purpose="ConditionalDiversity")
         super().__init__(**options)
         self._order = checks.check_order(order)
         kernels, widths = (output_kernel, prompt_kernel), (int, float, np.floating)

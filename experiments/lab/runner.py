@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import pathlib
 import re
 import sys
@@ -75,7 +76,8 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
     """Runs a study as its command line says: computes what is missing, prints, draws."""
     given = parse(study, argv[1:])
     for extra, package in study.packages.items():  # Before the data are read, which takes long.
-        extras.check(extra, package=package, purpose=f"the study {study.name}")
+        with extras.needed(extra, package=package, purpose=f"the study {study.name}"):
+            importlib.metadata.version(package)  # Its error is one of a module that is not found.
     folder = pathlib.Path(given.output) / given.study.folder(getattr(given, "data", None))
     load = functools.partial(_load, study, given)
     finished = run(given.study, load, getattr(given, "seed", 0), folder)

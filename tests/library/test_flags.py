@@ -40,7 +40,7 @@ class Flags(Base):
     """
 
     sizes: tuple[int, ...] | None = flag(None, "Sizes.", at_least=2)
-    orders: tuple[float, ...] = flag((2.0, math.inf), "Orders.", above=0, repeats=True)
+    orders: tuple[float, ...] = flag((2.0, math.inf), "Orders.", above=0)
     names: tuple[str, ...] = flag((), "Names.", choices=("a", "b"))
     share: float = flag(0.5, "A share.", above=0, below=1)
     count: int = flag(2, "A count.", check=_even)
@@ -64,7 +64,7 @@ def test_without_flags_there_are_the_defaults():
         ("-share=0.25 -loud", {"share": 0.25, "loud": True}),
         ("--sizes=3,2", {"sizes": (3, 2)}),
         ("--sizes=3", {"sizes": (3,)}),
-        ("--orders=1,,1,", {"orders": (1.0, 1.0)}),
+        ("--orders=1,,3,", {"orders": (1.0, 3.0)}),
         ("--names=b,a", {"names": ("b", "a")}),
         ("--picture=a.PNG", {"picture": "a.PNG"}),
         ("--loud", {"loud": True}),

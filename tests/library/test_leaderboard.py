@@ -326,7 +326,7 @@ def test_the_command_writes_records_and_compares_them(folder, run_command):
         ("compare", "r-a.json", "sorted.json"): "sorted.json: a record without model_info.id",
         ("compare", "r-a.json", "cut.json"): "cut.json: is no whole record of scores",
         ("compare", "r-a.json", "r-a.json"): "r-a.json: a second record of 'a'",
-        ("compare", "r-a.json", "absent.json"): "absent.json: is no file",
+        ("compare", "r-a.json", "absent.json"): "absent.json: is no record of scores",
         ("compare", "r-a.json", "b.jsonl"): "b.jsonl: is no record of scores",
         ("compare", "r-a.json", "again.json"): "again.json: a second record of 'a'; name it",
         ("compare", "r-a.json", "r-b.json", "--order=2"): "--order: has no effect on records",
