@@ -32,8 +32,7 @@ _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "re
 _Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[records.Records, dict[str, Any], bool]
-#: The flags that say how records of scores are compared; others are on what is written.
-OF_RECORDS = ("level", "equal_ratio", "one_population")
+_OF_RECORDS = ("level", "equal_ratio", "one_population")
 _WRITTEN = ("csv", "csv_pairs", "json", "latex", "latex_details", "overwrite", "verbose")
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
 
@@ -91,8 +90,7 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
 def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
     """The records of scores that the words name, by model in `rows`; None where none is one."""
     started, rows = time.perf_counter(), dict[str, Any]()
-    named = [*map(_split, words)]
-    read = [(name, path, leaderboards.record_in(path)) for name, path in named]
+    read = [(name, path, leaderboards.record_in(path)) for name, path in map(_split, words)]
     if not any(record for *_, record in read):
         return None
     for name, path, record in read:
@@ -105,11 +103,11 @@ def records_of_scores(words: Sequence[str], given: Options) -> "Inputs | None":
             raise ValueError(f"{path}: {why}; name it, other={path}.")
         rows[model] = record
     names = [field.name for field, *_ in flags.fields(type(given))]
-    if further := [f for f in names if f not in OF_RECORDS + _WRITTEN and given.is_set(f)]:
+    if further := [f for f in names if f not in _OF_RECORDS + _WRITTEN and given.is_set(f)]:
         raise ValueError(f"--{further[0]}: has no effect on records of scores; leave it out.")
-    paths = [path for _, path in named]
+    paths, how = [path for _, path, _ in read], {f: getattr(given, f) for f in _OF_RECORDS}
     files.check_targets(given.paths(Target), {"compare": paths}, overwrite=given.overwrite)
-    return Inputs(Dataset({}), rows, {}, {"records": paths}, [], started)
+    return Inputs(Dataset({}), rows, how, {"records": paths}, [], started)
 
 
 def _note(given: Options, words: str) -> None:

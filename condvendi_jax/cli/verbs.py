@@ -147,8 +147,7 @@ def compare(argv: Sequence[str]) -> None:
     """`condvendi compare`: several models side by side, under one bandwidth."""
     words, given = flags.parse(Compare, argv)
     if read := inputs.records_of_scores(words, given):
-        chosen = {name: getattr(given, name) for name in inputs.OF_RECORDS}
-        compared = inference.leaderboard(read.rows, **chosen)
+        compared = inference.leaderboard(read.rows, **read.settings)
     else:
         read, compared = read_and_compare(words, given)
     options.write(given, compared, read)

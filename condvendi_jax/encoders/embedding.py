@@ -66,12 +66,11 @@ class LoadedEncoder:
 
     def described(self, kind: str) -> dict[str, Any]:
         """For JSON: its name, path, revision and details, by `text_encoder` or `image_encoder`."""
-        details, package = (getattr(self.encoder, of, None) for of in ("details", "package"))
+        details, package = (getattr(self.encoder, of, "") for of in ("details", "package"))
         role = kind if kind == "similarity" else f"{kind[:-1]}_encoder"
         told = {role: self.name, f"{role}_path": self.spec}
-        with contextlib.suppress(ModuleNotFoundError):  # Of weights without their package.
-            if package:
-                told[f"{role}_revision"] = f"{package} {importlib.metadata.version(package)}"
+        with contextlib.suppress(ModuleNotFoundError, ValueError):  # Of weights without a package.
+            told[f"{role}_revision"] = f"{package} {importlib.metadata.version(package)}"
         return told | ({f"{role}_details": details} if details else {})
 
 

@@ -19,8 +19,7 @@ from condvendi_jax.results.record import BY_PROMPT, METRIC
 
 #: Why a model is left out.
 NO_SCORE = "it has no unbiased Conditional-RKE: it has other scores, or no two answers are alike"
-NO_PROMPTS = "it has no similarities by prompt: prompts have no texts, were asked once, are one,"
-NO_PROMPTS += " count as similar, or have weights or groups"
+NO_PROMPTS = "it has no similarities by prompt: they need texts, two answers each, equal weights"
 _MOST = 1000  # Answers to a prompt, of which each two take a number.
 _MEND = "Score its answers as those of the others"
 _TERMS = "encoder", "revision of the encoder", "kernel"

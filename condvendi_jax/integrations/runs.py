@@ -66,8 +66,8 @@ def score_run(
     alone = [*columns["answer"]] == [""]
     given = {name: by_model[""] if alone else by_model for name, by_model in columns.items()}
     embed = functools.partial(embedding.embed, encoder=encoder, kind="texts", cache=cache)
-    said, asked = columns["answer"], given["prompt"]
-    dataset = datasets.Dataset(said, asked, {"outputs": embed}, encoder=encoder)
+    outputs, kinds = columns["answer"], {"outputs": embed}
+    dataset = datasets.Dataset(outputs, given["prompt"], kinds, encoder=encoder)
     how: Any = {"rule": AUTO, "similar_prompts": False, "batches": given.get("batch")}
     pairs: Any = dataset.pairs(output_kernel=kernel, prompt_kernel=Indicator(), **how)
     rated = {} if at_least is None else {"quality": given.get("quality"), "at_least": at_least}

@@ -24,8 +24,8 @@ class AnswerDiversity(_TOOL.Scorer):
         self._metric()  # Refuses what is not valid.
 
     def _metric(self) -> Any:
-        names = AnswerDiversity.__annotations__
-        return run_metric("trials=10", **{name: getattr(self, name) for name in names})
+        fields = {name: getattr(self, name) for name in AnswerDiversity.__annotations__}
+        return run_metric("trials=10", **fields)
 
     @_TOOL.op
     def score(self, *, output: Any, prompt: Any) -> list[Any]:

@@ -264,14 +264,13 @@ class Evaluation(Result):
         return {"n": self.n, **self.choices(), **shown, "scores": scores}
 
     def record(self, model: str, **about: Any) -> dict[str, Any]:
-        """The scores as a record of Every Eval Ever (schema 0.3.0), for JSON.
+        """The finite scores as a record of Every Eval Ever (schema 0.3.0), for JSON.
 
         Args:
           model: its name, 'developer/model' where others should find it.
-          about: `name` of the evaluation, unless it follows a frozen protocol, whose name it then
-            has; `organization` that ran it; `encoder` of embeddings that you made, its name or
-            `{"text_encoder": NAME, "text_encoder_revision": REVISION}`. Scores that are not
-            finite are left out.
+          about: `name` of the evaluation, where it follows no frozen protocol; `organization` that
+            ran it; `encoder` of embeddings that you made, by its name or
+            `{"text_encoder": NAME, "text_encoder_revision": REVISION}`.
         """
         from condvendi_jax.results import record  # It imports this module.
 

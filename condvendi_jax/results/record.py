@@ -50,8 +50,8 @@ def record_of(
     developer, _, plain = model.rpartition("/") if isinstance(model, str) else ("", "", "")
     if not plain.strip():
         raise ValueError(f"model: expected a name such as developer/model, received {model!r}.")
-    told: Any = {"text_encoder": encoder} if isinstance(encoder, str) else encoder
-    told = told or evaluation.encoder
+    named: Any = {"text_encoder": encoder} if isinstance(encoder, str) else encoder
+    told = named or evaluation.encoder
     role = next((role for role in _ROLES if told.get(role)), "")
     details = told.get(f"{role}_details") or {}
     revision = told.get(f"{role}_revision") or details.get("revision") or details.get("weights")

@@ -235,8 +235,7 @@ def _apart(answers: Answers, inside: Inside) -> tuple[np.ndarray, np.ndarray]:
     if inside.batch is not None:
         kinds = answers.points.batch_kinds
         return np.bincount(kinds, shares)[kinds], -inside.batch
-    one_copy = shares / answers.copies
-    return one_copy, shares - one_copy
+    return shares / answers.copies, shares - shares / answers.copies
 
 
 def within_each(answers: Answers, inside: Inside) -> np.ndarray:

@@ -360,7 +360,7 @@ def test_efficientnet_names_a_drawing():
 
 def test_without_its_tokenizer_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ModuleNotFoundError, match=r"tokenizers.*condvendi_jax\[embed"):
+    with pytest.raises(ModuleNotFoundError, match=r"tokenizers.*pip install -e '.\[embed"):
         load_minilm()
 
 

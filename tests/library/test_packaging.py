@@ -66,7 +66,7 @@ def test_the_stub_lists_the_public_names_once():
 def test_extras_that_errors_name_exist():
     extras = PROJECT["project"]["optional-dependencies"]
     for path in (ROOT / "condvendi_jax").rglob("*.py"):
-        assert {*re.findall(r"extras\.needed\(\s*\"(\w+)", path.read_text())} <= {*extras}
+        assert {*re.findall(r"extras\.needed\(\s*\"([\w-]+)", path.read_text())} <= {*extras}
 
 
 def test_a_wheel_holds_nothing_but_the_library(tmp_path):
