@@ -8,6 +8,9 @@ from condvendi_jax import inference
 from experiments.language_models import leaderboard
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def board():
     return leaderboard.board()
@@ -39,7 +42,6 @@ def test_a_record_that_breaks_the_protocol_is_named(tmp_path):
         leaderboard.board(tmp_path)
 
 
-@pytest.mark.slow
 def test_records_of_shipped_models_are_computed_again(board):
     """Also from half of the answers: each score lies in the interval of the other."""
     whole, half = leaderboard.records(), leaderboard.records(5)

@@ -304,6 +304,7 @@ def folder(tmp_path, monkeypatch):
 FLAGS = ("--text_encoder=fake_encoders:Means", "--output_bandwidth=60", "--order=2")
 
 
+@pytest.mark.slow
 def test_the_command_writes_records_and_compares_them(folder, run_command):
     report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS, "--record=r.json")
     again, found = run_command("compare", "r-a.json", "r-b.json")
