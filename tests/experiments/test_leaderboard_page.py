@@ -7,7 +7,6 @@ import pytest
 from condvendi_jax import inference
 from experiments.language_models import leaderboard
 
-
 pytestmark = pytest.mark.slow
 
 
