@@ -66,7 +66,7 @@ class LoadedEncoder:
 
     def described(self, kind: str) -> dict[str, Any]:
         """For JSON: its name, path, revision and details, by `text_encoder` or `image_encoder`."""
-        details, package = (getattr(self.encoder, of, "") for of in ("details", "package"))
+        details, package = (getattr(self.encoder, n, "") for n in ("details", "package"))
         role = kind if kind == "similarity" else f"{kind[:-1]}_encoder"
         told = {role: self.name, f"{role}_path": self.spec}
         with contextlib.suppress(ModuleNotFoundError, ValueError):  # Of weights without a package.

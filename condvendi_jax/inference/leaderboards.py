@@ -19,7 +19,7 @@ from condvendi_jax.results.record import BY_PROMPT, METRIC
 
 #: Why a model is left out.
 NO_SCORE = "it has no unbiased Conditional-RKE: it has other scores, or no two answers are alike"
-NO_PROMPTS = "it has no similarities by prompt: they need texts, two answers each, equal weights"
+NO_PROMPTS = "it has no similarities by prompt: prompts lack texts, were asked once or are weighted"
 _MOST = 1000  # Answers to a prompt, of which each two take a number.
 _MEND = "Score its answers as those of the others"
 _TERMS = "encoder", "revision of the encoder", "kernel"
@@ -46,10 +46,10 @@ def leaderboard(
       others are left out, and why. Models with other prompts are compared on those that they share.
 
     Raises:
-      ValueError: a record is none, its score is not that of its prompts, or none can be compared.
+      ValueError: a value is no record, a score is not that of its prompts, or no model is left.
     """
     if not isinstance(records, Mapping) or not records:
-        raise ValueError("records: expected a record of each model by its name, as JSON has it.")
+        raise ValueError("records: expected the record of each model by its name, read by json.")
     entries = dict[str, Any]()
     for name, record in records.items():
         try:

@@ -154,7 +154,7 @@ class Population:
         if kind is None or self.inside.prompt is None or points.prompt_ids is None:
             return {}
         apart = self.units is None or self.units.independent(points) == kind.max() + 1
-        alike = np.ptp(np.bincount(kind, points.shares)) < 1e-6
+        alike = np.ptp(shares := np.bincount(kind, points.shares)) < 1e-4 * shares.max()
         if not (points.kernels[-1].compares_equality and apart and alike) or self.labels:
             return {}
         numbers = points.prompt_numbers.items()

@@ -66,14 +66,13 @@ def score_run(
     alone = [*columns["answer"]] == [""]
     given = {name: by_model[""] if alone else by_model for name, by_model in columns.items()}
     embed = functools.partial(embedding.embed, encoder=encoder, kind="texts", cache=cache)
-    outputs, kinds = columns["answer"], {"outputs": embed}
-    dataset = datasets.Dataset(outputs, given["prompt"], kinds, encoder=encoder)
+    data = datasets.Dataset(columns["answer"], given["prompt"], {"outputs": embed}, encoder=encoder)
     how: Any = {"rule": AUTO, "similar_prompts": False, "batches": given.get("batch")}
-    pairs: Any = dataset.pairs(output_kernel=kernel, prompt_kernel=Indicator(), **how)
+    pairs: Any = data.pairs(output_kernel=kernel, prompt_kernel=Indicator(), **how)
     rated = {} if at_least is None else {"quality": given.get("quality"), "at_least": at_least}
     if alone:
-        return datasets.advised(evaluate(pairs[""], orders=orders, **rated), pairs[""], dataset)
-    return with_texts(compare(pairs, orders=orders, **rated), dataset, one_population=False)
+        return datasets.advised(evaluate(pairs[""], orders=orders, **rated), pairs[""], data)
+    return with_texts(compare(pairs, orders=orders, **rated), data, one_population=False)
 
 
 def numbers(result: Evaluation | Comparison) -> dict[str, float]:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import pathlib
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -87,23 +88,23 @@ def _result(
 ) -> dict[str, Any]:
     """The score of a line with its interval, and how it was computed."""
     scored, unbiased = evaluation.order(float(line["order"])), line["unbiased"]
-    score, order = line["score"], scored.decomposition.order
     parameters = {name: line[name] for name in ("order", "truncation", "unbiased")} | {**known}
     for role, (width, rule, _) in evaluation.bandwidths.items():
         parameters |= {f"{role}_bandwidth": width, f"{role}_kernel": rule}
     least, most = evaluation.answers or (None, None)
     parameters |= {"outputs": line["n"], "least_answers": least, "most_answers": most}
-    parameters["saturated"] = scored.saturated.get(score)
-    method = {"method": str(scored.errors_by)}
-    uncertainty: dict[str, Any] = {"num_samples": line["n"]}
+    parameters["saturated"] = scored.saturated.get(line["score"])
+    by = scored.errors_by  # Of which units the error is, such as prompts.
+    method = {"method": str(by or scored.decomposition.method)}
+    uncertainty: dict[str, Any] = {"num_samples": by.groups if by else line["n"]}
     if math.isfinite(line["standard_error"]):
         uncertainty["standard_error"] = {"value": float(line["standard_error"])} | method
     if math.isfinite(line["high"] - line["low"]):  # The format has no infinity.
         ends = {"lower": float(line["low"]), "upper": float(line["high"])}
         uncertainty["confidence_interval"] = ends | {"confidence_level": 0.95} | method
-    plain = score_name(score, 2.0 if order == 2 else 1.0, None).lower().replace("-", "_")
-    title = score_name(score, order, line["truncation"])
-    metric = {"metric_id": f"{LIBRARY}.{plain}" + ".unbiased" * unbiased}
+    title = score_name(line["score"], scored.decomposition.order, line["truncation"])
+    metric = {"metric_id": f"{LIBRARY}.{re.sub(r'[^a-z0-9]+', '_', title.lower())}"}
+    metric["metric_id"] += ".unbiased" * unbiased
     metric |= {**_METRIC, "metric_name": title + ", unbiased" * unbiased}
     metric |= {"metric_unit": evaluation.noun, "metric_parameters": parameters}
     details: dict[str, Any] = {"score": float(line["value"]), "uncertainty": uncertainty}

@@ -77,6 +77,7 @@ def test_a_record_has_the_similarity_of_each_prompt(made):
         assert scored["score"] == pytest.approx(1 / np.mean(means), rel=1e-4)
         interval = scored["uncertainty"]["confidence_interval"]
         assert interval["lower"] < scored["score"] < interval["upper"]
+        assert scored["uncertainty"]["num_samples"] == 12  # Prompts, of which the error is.
         assert not any(prompt in json.dumps(record) for prompt in PROMPTS)
 
 
@@ -193,9 +194,7 @@ def test_a_record_that_was_changed_is_refused(made):
         with pytest.raises(ValueError, match="x: is no valid record"):
             inference.leaderboard({"x": broken})
     for broken in ({}, [made["few"]], None):
-        with pytest.raises(
-            ValueError, match="records: expected a record of each model by its name"
-        ):
+        with pytest.raises(ValueError, match="records: expected the record of each model"):
             inference.leaderboard(broken)
 
 
@@ -279,6 +278,7 @@ def test_the_shipped_protocol_is_whole():
     assert len({*protocol["prompts"]}) == 100 and protocol["least_answers"] == 5
 
 
+@pytest.mark.slow
 def test_a_score_that_is_not_finite_is_no_result():
     x = 100.0 * np.arange(48, dtype=np.float32)[:, None]
     options = {"output_kernel": cv.Gaussian(WIDTH), "orders": [2]}
@@ -346,9 +346,11 @@ def test_every_eval_ever_finds_records_valid(tmp_path, whole):
     """By its own package, with its checks of contents and of places."""
     reason = "every-eval-ever is not installed"
     validator = pytest.importorskip("every_eval_ever.validator.validation_core", reason=reason)
-    spectral = compared(orders=[2, 1, np.inf]).evaluations.items()
+    spectral = compared(orders=[2, 1, 3, 0.5, np.inf]).evaluations.items()
     for model, evaluation in [*whole.evaluations.items(), *spectral]:
         record = evaluation.record(f"lab/{model}", encoder=ENCODER)
+        metrics = [r["metric_config"]["metric_id"] for r in record["evaluation_results"]]
+        assert len({*metrics}) == len(metrics)  # Of every order its own.
         place = f"data/condvendi/lab/{model}/{uuid.uuid4()}.json"
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text(json.dumps(record, allow_nan=False))

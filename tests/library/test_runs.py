@@ -92,6 +92,7 @@ def test_answers_of_one_batch_are_not_compared():
     assert all(map(math.isnan, alone.values()))
 
 
+@pytest.mark.slow
 def test_models_are_compared_and_named():
     other = [row | {"answer": row["answer"][:1]} for row in ROWS]
     rows = [row | {"model": "b"} for row in other] + [row | {"model": "a"} for row in ROWS]

@@ -130,6 +130,7 @@ def test_the_reward_of_trl_and_the_metric_of_torch_arrive(tmp_path):
         assert values == [pytest.approx(value)]
 
 
+@pytest.mark.slow
 def test_figure_of_an_infinite_baseline_says_so_and_ends_at_the_scores():
     prompts = np.repeat(np.arange(40), 12)
     monitor = cv.monitor(np.tile(np.arange(12), 40), prompts)
