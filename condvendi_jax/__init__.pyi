@@ -22,6 +22,7 @@ from .inference import between_models as between_models
 from .inference import compare as compare
 from .inference import contributions as contributions
 from .inference import evaluate as evaluate
+from .inference import mix as mix
 from .inference import monitor as monitor
 from .inference import plan as plan
 from .inference import profile as profile

@@ -7,6 +7,7 @@ from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.leaderboards import leaderboard
+from condvendi_jax.inference.mixing import mix
 from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
@@ -17,6 +18,7 @@ from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
+from condvendi_jax.results.mixing import Floor, Mix
 from condvendi_jax.results.one_prompt import Curve, OnePrompt
 from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
@@ -26,9 +28,17 @@ from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
 __all__ = ["LADDER", "Between", "Curve", "Comparison", "Contributions", "Difference", "Evaluation"]
-__all__ += ["FiniteSampleInterval", "Groups", "Look", "Looks", "Monitor", "PairProfile", "Profile"]
-__all__ += ["OnePrompt", "PromptScore", "PromptSpread", "PromptTable", "Quality", "Ranking"]
-__all__ += ["ScoredOrder", "Selection", "Size", "StudyPlan", "between_models", "compare"]
-__all__ += ["contributions", "delete_groups", "evaluate", "finite_sample_interval", "holm"]
-__all__ += ["leaderboard", "letter_display", "plan", "monitor", "profile", "prompt_table"]
+__all__ += ["FiniteSampleInterval", "Floor", "Groups", "Look", "Looks", "Mix", "Monitor"]
+__all__ += ["OnePrompt", "PairProfile", "Profile", "PromptScore", "PromptSpread", "PromptTable"]
+__all__ += ["Quality", "Ranking", "ScoredOrder", "Selection", "Size", "StudyPlan"]
+__all__ += [
+    "between_models",
+    "compare",
+    "contributions",
+    "delete_groups",
+    "evaluate",
+    "finite_sample_interval",
+    "holm",
+]
+__all__ += ["leaderboard", "letter_display", "mix", "monitor", "plan", "profile", "prompt_table"]
 __all__ += ["saturation", "select"]
