@@ -7,6 +7,7 @@ from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.leaderboards import leaderboard
+from condvendi_jax.inference.mixing import mix
 from condvendi_jax.inference.monitoring import Monitor, monitor
 from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
@@ -18,6 +19,7 @@ from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
+from condvendi_jax.results.mixing import Floor, Mix
 from condvendi_jax.results.one_prompt import Curve, OnePrompt
 from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
@@ -28,9 +30,9 @@ from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
 __all__ = ["LADDER", "AskedPrompt", "Between", "Comparison", "Contributions", "Curve", "Difference"]
-__all__ += ["Enough", "Evaluation", "FiniteSampleInterval", "Groups", "Look", "Looks", "Monitor"]
-__all__ += ["OnePrompt", "PairProfile", "Profile", "PromptScore", "PromptSpread", "PromptTable"]
-__all__ += ["Quality", "Ranking", "ScoredOrder", "Selection", "Size", "StudyPlan", "between_models"]
-__all__ += ["compare", "contributions", "delete_groups", "enough", "evaluate"]
-__all__ += ["finite_sample_interval", "holm", "leaderboard", "letter_display", "monitor", "plan"]
-__all__ += ["profile", "prompt_table", "saturation", "select"]
+__all__ += ["Enough", "Evaluation", "FiniteSampleInterval", "Floor", "Groups", "Look", "Looks"]
+__all__ += ["Mix", "Monitor", "OnePrompt", "PairProfile", "Profile", "PromptScore", "PromptSpread"]
+__all__ += ["PromptTable", "Quality", "Ranking", "ScoredOrder", "Selection", "Size", "StudyPlan"]
+__all__ += ["between_models", "compare", "contributions", "delete_groups", "enough", "evaluate"]
+__all__ += ["finite_sample_interval", "holm", "leaderboard", "letter_display", "mix", "monitor"]
+__all__ += ["plan", "profile", "prompt_table", "saturation", "select"]
