@@ -1,18 +1,30 @@
 """The verbs of `condvendi`: the flags of each, and what it reads, computes, prints and writes."""
 
+import collections
+import contextlib
 import dataclasses
+import functools
+import json
 import shlex
+import sys
+import types
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from condvendi_jax import inference
 from condvendi_jax import report as reports
-from condvendi_jax.base import checks, files, programs
+from condvendi_jax.base import checks, files, labelling, programs
 from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.cli.options import Options, Target
+from condvendi_jax.data.kernels import Gaussian, check_bandwidth
+from condvendi_jax.encoders import embedding, similarity
 from condvendi_jax.inference import comparisons, datasets
+from condvendi_jax.records import answers as texts
+from condvendi_jax.records.record import values
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
@@ -110,6 +122,34 @@ class Report(Compare):
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Enough:
+    """Whether to ask a model again: the chance that its next answer to a prompt is new.
+
+    usage: condvendi enough [answers.jsonl] [--flag=value ...]
+
+    Each line of the file, or else of standard input, holds an answer, {"prompt": ..., "answer":
+    ...}. For each, one line of JSON is written at once: the number of answers to the prompt, the
+    chance (new), its upper end (at_most), which holds at every look with 95% confidence, and
+    whether to stop. A line that is no such object gets an error; the exit status is then 2.
+    """
+
+    until: float = flag(
+        0.1, "Stop at this chance or below: an answer's price over its worth.", above=0, below=1
+    )
+    most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
+    sure: bool = flag(False, "Stop only if the upper end is at most --until.")
+    text_encoder: str | None = flag(None, "As of condvendi score; all-MiniLM-L6-v2 if unset.")
+    similarity: str | None = flag(None, "As of condvendi score.", excludes=("text_encoder",))
+    output_bandwidth: float | None = flag(
+        None, "Gaussian bandwidth; the encoder's if unset.", check=check_bandwidth
+    )
+    prompt_field: str = flag("prompt", "The field with the prompt, any value of JSON.")
+    answer_field: str = flag("answer", "The field with the answer.")
+    quality_field: str | None = flag(None, "The field with a number: only good answers are new.")
+    at_least: float | None = flag(None, "The quality from which an answer is good.")
+
+
 def score(argv: Sequence[str]) -> None:
     """`condvendi score`: the scores of one model's outputs, with errors."""
     words, given = flags.parse(Score, argv)
@@ -174,6 +214,57 @@ def report(argv: Sequence[str]) -> None:
     shown: dict[str, Any] = {"outputs": outputs or None, "prompts": read.dataset.prompt_texts}
     shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
     options.write(given, compared, read, output=lambda path: reports.html(compared, path, **shown))
+
+
+def enough(argv: Sequence[str]) -> int | None:
+    """`condvendi enough`: after each answer of a stream, whether to ask again."""
+    words, given = flags.parse(Enough, argv)
+    if len(words) > 1:
+        raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
+    asked, status, output = collections.defaultdict[str, list[Any]](list), None, sys.stdout
+    how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
+    if given.output_bandwidth is not None:
+        how["output_kernel"] = Gaussian(given.output_bandwidth)
+    with contextlib.redirect_stdout(sys.stderr):  # What encoders print is no result.
+        if given.similarity:  # Each text is embedded, and each pair compared, once.
+            judge = similarity.as_loaded(given.similarity)
+            batched = hasattr(judge.encoder, "batch_size")
+            once = judge.encoder if batched else functools.cache(judge.encoder)
+            how["similarity"] = dataclasses.replace(judge, encoder=once)
+        else:
+            loaded = embedding.encoder_of("texts", given.text_encoder)
+            row = functools.cache(lambda text: np.asarray(loaded.encoder.encode([text]))[0])
+            more = {"encode": lambda texts: np.stack([*map(row, texts)])}
+            how["encoder"] = types.SimpleNamespace(**more, bandwidth=loaded.bandwidth)
+        source = files.expanded(words[0]) if words else 0
+        with open(source, encoding="utf-8", errors="surrogateescape") as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    result = _after(json.loads(line), given, asked, how)
+                except (ValueError, TypeError, RecursionError) as error:
+                    result = {"error": f"line {number}: {getattr(error, 'msg', error)}"}
+                    status = command.BAD_INPUT
+                print(json.dumps(result), file=output, flush=True)
+    return status
+
+
+def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) -> dict[str, Any]:
+    """What is written after a record; its answer joins those to the prompt in `asked`."""
+    fields = [given.prompt_field, given.answer_field, *filter(None, [given.quality_field])]
+    held = [values(record, field) if isinstance(record, dict) else [] for field in fields]
+    if any(len(one) != 1 for one in held):
+        raise ValueError(f"expected an object with {fields}, received {str(record)[:80]}")
+    (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
+    key = texts.label(labelling.identity(prompt))
+    said = texts.checked(texts.assistant_text(answer, name), name)
+    rows = [*asked[key], (said, *rated)]
+    answers, *rated = map(list, zip(*rows, strict=True))
+    asks = [prompt if isinstance(prompt, str) else key] * len(rows)
+    result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how).prompts[0]
+    asked[key] = rows
+    names = ("answers", "new", "at_most", "stop")
+    written = {name: getattr(result, name) for name in names}
+    return {"prompt": prompt} | written | ({"new": None} if len(rows) == 1 else {})
 
 
 def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Comparison]:
