@@ -20,7 +20,7 @@ from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.cli.options import Options, Target
-from condvendi_jax.data.kernels import Gaussian, check_bandwidth
+from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.encoders import embedding, similarity
 from condvendi_jax.inference import comparisons, datasets
 from condvendi_jax.records import answers as texts
@@ -128,22 +128,17 @@ class Enough:
 
     usage: condvendi enough [answers.jsonl] [--flag=value ...]
 
-    Each line of the file, or else of standard input, holds an answer, {"prompt": ..., "answer":
-    ...}. For each, one line of JSON is written at once: the number of answers to the prompt, the
-    chance (new), its upper end (at_most), which holds at every look with 95% confidence, and
-    whether to stop. A line that is no such object gets an error; the exit status is then 2.
+    Each line of the file, or of standard input, is an answer: {"prompt": ..., "answer": ...}. At
+    once a line is written: the number of answers to the prompt, the chance (new), its upper end
+    (at_most), which holds at every look with 95% confidence, and whether to stop; or an error.
     """
 
-    until: float = flag(
-        0.1, "Stop at this chance or below: an answer's price over its worth.", above=0, below=1
-    )
+    until: float = flag(0.1, "Stop if the chance is at most this.", above=0, below=1)
     most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
     sure: bool = flag(False, "Stop only if the upper end is at most --until.")
     text_encoder: str | None = flag(None, "As of condvendi score; all-MiniLM-L6-v2 if unset.")
     similarity: str | None = flag(None, "As of condvendi score.", excludes=("text_encoder",))
-    output_bandwidth: float | None = flag(
-        None, "Gaussian bandwidth; the encoder's if unset.", check=check_bandwidth
-    )
+    output_bandwidth: float | None = flag(None, "Gaussian; the encoder's if unset.", above=0)
     prompt_field: str = flag("prompt", "The field with the prompt, any value of JSON.")
     answer_field: str = flag("answer", "The field with the answer.")
     quality_field: str | None = flag(None, "The field with a number: only good answers are new.")
@@ -225,26 +220,25 @@ def enough(argv: Sequence[str]) -> int | None:
     how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
     if given.output_bandwidth is not None:
         how["output_kernel"] = Gaussian(given.output_bandwidth)
+    source = files.expanded(words[0]) if words else 0
     with contextlib.redirect_stdout(sys.stderr):  # What encoders print is no result.
-        if given.similarity:  # Each text is embedded, and each pair compared, once.
-            judge = similarity.as_loaded(given.similarity)
-            batched = hasattr(judge.encoder, "batch_size")
-            once = judge.encoder if batched else functools.cache(judge.encoder)
-            how["similarity"] = dataclasses.replace(judge, encoder=once)
-        else:
+        if given.similarity:
+            how["similarity"] = judge = similarity.as_loaded(given.similarity)
+            if not hasattr(compare := judge.encoder, "batch_size"):  # Each pair is compared once.
+                how["similarity"] = dataclasses.replace(judge, encoder=functools.cache(compare))
+        else:  # Each text is embedded once.
             loaded = embedding.encoder_of("texts", given.text_encoder)
             row = functools.cache(lambda text: np.asarray(loaded.encoder.encode([text]))[0])
             more = {"encode": lambda texts: np.stack([*map(row, texts)])}
             how["encoder"] = types.SimpleNamespace(**more, bandwidth=loaded.bandwidth)
-        source = files.expanded(words[0]) if words else 0
         with open(source, encoding="utf-8", errors="surrogateescape") as stream:
             for number, line in enumerate(stream, start=1):
                 try:
-                    result = _after(json.loads(line), given, asked, how)
+                    written = _after(json.loads(line), given, asked, how)
                 except (ValueError, TypeError, RecursionError) as error:
-                    result = {"error": f"line {number}: {getattr(error, 'msg', error)}"}
+                    written = {"error": f"line {number}: {getattr(error, 'msg', error)}"}
                     status = command.BAD_INPUT
-                print(json.dumps(result), file=output, flush=True)
+                print(json.dumps(written), file=output, flush=True)
     return status
 
 
@@ -256,15 +250,13 @@ def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) ->
         raise ValueError(f"expected an object with {fields}, received {str(record)[:80]}")
     (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
     key = texts.label(labelling.identity(prompt))
-    said = texts.checked(texts.assistant_text(answer, name), name)
-    rows = [*asked[key], (said, *rated)]
+    rows = [*asked[key], (texts.checked(texts.assistant_text(answer, name), name), *rated)]
     answers, *rated = map(list, zip(*rows, strict=True))
     asks = [prompt if isinstance(prompt, str) else key] * len(rows)
-    result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how).prompts[0]
-    asked[key] = rows
-    names = ("answers", "new", "at_most", "stop")
-    written = {name: getattr(result, name) for name in names}
-    return {"prompt": prompt} | written | ({"new": None} if len(rows) == 1 else {})
+    result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how)
+    line, asked[key] = result.lines()[0], rows
+    known = {"prompt": prompt, "new": line["new"] if len(rows) > 1 else None}
+    return {name: known.get(name, value) for name, value in line.items() if name != "after"}
 
 
 def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Comparison]:

@@ -1,5 +1,6 @@
 """Whether to ask a model again: the chance that one more answer to a prompt is new."""
 
+import dataclasses
 import math
 import warnings
 from typing import Any
@@ -10,14 +11,12 @@ from condvendi_jax.base import checks
 from condvendi_jax.base.devices import compiled_elsewhere, to_host
 from condvendi_jax.data import kernels
 from condvendi_jax.data.bandwidth import AUTO
-from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.inference.datasets import Dataset
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.results.stopping import AskedPrompt, Enough
 from condvendi_jax.statistics import novelty
 
-#: k of all pairs of points `[n, d]`, `[n, n]`.
 kernel_values = compiled_elsewhere(kernels.of_all)
 
 
@@ -65,30 +64,31 @@ def enough(
     until = checks.check_number(until, name="until", above=0, below=1, expected=price)
     level = checks.check_number(level, name="level", above=0, below=1)
     largest = math.inf if most is None else checks.check_count(most, name="most", minimum=1)
-    sure, apart = checks.check_flag(sure, name="sure"), isinstance(outputs, Similarities)
+    sure = checks.check_flag(sure, name="sure")
     checks.check_indices({"outputs": outputs, "quality": quality})
-    if isinstance(outputs, Pairs) or not hasattr(outputs, "__len__"):
+    if not hasattr(outputs, "__len__"):
         raise TypeError(f"outputs: expected a list or an array, received {type(outputs).__name__}.")
-    asked = [0] * len(outputs) if prompts is None and not apart else prompts
-    data = Dataset.of({"": outputs}, asked, encoder, similarity, clean, across=False)
+    data = Dataset.of({"": outputs}, prompts, encoder, similarity, clean, across=False)
+    if single := data.prompts is None and not isinstance(outputs, Similarities):
+        data = dataclasses.replace(data, prompts=[0] * len(data.outputs[""]))
     rule = AUTO if data.encoder and data.encoder.bandwidth is not None else None
     chosen: Any = {"output_kernel": output_kernel, "prompt_kernel": kernels.Indicator()}
     chosen |= {"similar_prompts": False, "rule": rule}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*are below 1e-6")  # A few answers may all differ.
         pairs = data.matched(refuse=True).pairs(**chosen)[""]
-    if prompts is None and pairs.n != len(outputs):
+    if single and pairs.n != len(outputs):
         raise ValueError("prompts: expected one for each list of outputs, received None.")
     rated, pairs = Asked.of({"": pairs}, quality, at_least, None), pairs.gathered()
     good = np.ones(pairs.n) if rated is None else 1.0 * (rated.values[""] >= rated.at_least)
     kinds, points, results = pairs.prompt_kinds[1], to_host(pairs.arrays[0]), list[AskedPrompt]()
-    ids: Any = None if prompts is None and not apart else pairs.prompt_ids
     labels = {number: label for (label, _), number in pairs.prompt_numbers.items()}
     for rows in np.split(np.argsort(kinds, kind="stable"), np.cumsum(np.bincount(kinds))[:-1]):
         similar = np.square(np.asarray(kernel_values(pairs.kernels[0], points[rows]), np.float64))
         news, bounds = novelty.after_each(similar, good[rows], level)
         stops = ((bounds if sure else news) <= until) | (np.arange(1, rows.size + 1) >= largest)
-        label = None if ids is None else labels.get(ids[rows[0]], int(rows[0]))
+        number = None if pairs.prompt_ids is None else int(pairs.prompt_ids[rows[0]])
+        label = None if single or number is None else labels.get(number, int(rows[0]))
         last = float(news[-1]), float(bounds[-1]), bool(stops[-1])
         after = int(stops.argmax()) + 1 if stops.any() else None
         results.append(AskedPrompt(label, rows.size, *last, after, news, bounds))

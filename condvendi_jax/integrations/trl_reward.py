@@ -28,8 +28,7 @@ class DiversityReward:
       bandwidth: of the Gaussian kernel of the completions.
       num_generations: completions a prompt, as the trainer is told.
       order, encoder, clean: as of `answer_diversity`; embeddings are not kept.
-      reward: 'influence', or 'new' for the chance that no other of the group counts as the same,
-        the product of 1 - k^2 over the others.
+      reward: 'influence', or 'new', the chance that no other counts as the same, prod (1 - k^2).
 
     Examples:
       >>> import numpy as np
@@ -55,8 +54,7 @@ class DiversityReward:
     ) -> None:
         if reward not in ("influence", "new"):
             raise ValueError(f"reward: expected 'influence' or 'new', received {reward!r}.")
-        self._reward = reward
-        self._clean = checks.check_flag(clean, name="clean")
+        self._clean, self._new = checks.check_flag(clean, name="clean"), reward == "new"
         self._kernel, self._order = Gaussian(bandwidth), checks.check_order(order)
         self._size = checks.check_count(num_generations, name="num_generations", minimum=2)
         self._encoder, self._warned = embedding.encoder_of("texts", encoder).encoder, False
@@ -91,11 +89,9 @@ class DiversityReward:
                 continue
             points = Pairs(np.stack([embedded[texts[row]] for row in rows]), kernel=self._kernel)
             result = contributions(points, order=self._order)
-            values = result.influences.vendi
-            if self._reward == "new":
-                same = np.square(kernel_values(points.kernels[0], points.arrays[0]))
-                values = np.prod(1 - np.where(np.eye(len(rows)), 0, same), axis=1)
-            for row, value in zip(rows, values, strict=True):
+            same = np.square(kernel_values(points.kernels[0], points.arrays[0]))
+            new = np.prod(1 - np.where(np.eye(len(rows)), 0, same), axis=1)
+            for row, value in zip(rows, new if self._new else result.influences.vendi, strict=True):
                 rewards[row] = float(value)
             if log_metric is not None:
                 log_metric("answer_diversity", float(result.decomposition.vendi))
