@@ -19,7 +19,7 @@ from condvendi_jax.cli import __main__
 from condvendi_jax.integrations import DiversityReward
 from condvendi_jax.statistics.novelty import after_each
 
-WIDTH, P, K = 0.9, 3, 6
+WIDTH, P, K = 0.9, 12, 6
 PROMPTS = np.tile(np.arange(P), K)  # One answer to each in turn.
 OUTPUTS = np.random.default_rng(0).normal(size=(P * K, 2)).astype(np.float32)
 RATINGS = np.random.default_rng(1).integers(3, size=P * K)
@@ -162,7 +162,8 @@ def test_the_command_answers_each_line(tmp_path, monkeypatch, capfd):
 @pytest.mark.slow
 def test_the_command_answers_before_the_next_line_comes():
     command = [sys.executable, "-m", "condvendi_jax.cli", "enough", "--similarity=exact", "--sure"]
-    with started(command, stdin=-1, env=os.environ) as process:
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    with started(command, stdin=-1, env=buffered) as process:
         for k in range(1, 4):
             process.stdin.write(json.dumps(LINES[0]) + "\n")
             process.stdin.flush()
