@@ -1,6 +1,5 @@
 """Whether to ask a model again: the chance that one more answer to a prompt is new."""
 
-import dataclasses
 import math
 import warnings
 from typing import Any
@@ -9,10 +8,10 @@ import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.base.devices import compiled_elsewhere, to_host
-from condvendi_jax.data import kernels
+from condvendi_jax.data import kernels, shapes
 from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.similarities import Similarities
-from condvendi_jax.inference.datasets import Dataset
+from condvendi_jax.inference.datasets import Dataset, by_row
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.results.stopping import AskedPrompt, Enough
 from condvendi_jax.statistics import novelty
@@ -41,8 +40,8 @@ def enough(
     New answers count as the same as none before (docs/proofs.md); answers are drawn independently.
 
     Args:
-      outputs, prompts: as of `evaluate`, the answers to a prompt in the order of asking; all are of
-        one prompt if `prompts` is None.
+      outputs, prompts: as of `evaluate`, the answers to a prompt in the order of asking. Where
+        `prompts` is None, each list of answers is of one prompt; all are, if they are no lists.
       until: stop if the chance is at most this: the price of an answer over the worth of a new one.
       most: the number of answers to a prompt at which to stop in any case.
       sure: whether to stop only if the upper end of the chance is at most `until`.
@@ -68,17 +67,19 @@ def enough(
     checks.check_indices({"outputs": outputs, "quality": quality})
     if not hasattr(outputs, "__len__"):
         raise TypeError(f"outputs: expected a list or an array, received {type(outputs).__name__}.")
+    single = prompts is None and not isinstance(outputs, Similarities)
+    if single:
+        outputs = shapes.without_table(outputs, numbers := range(len(outputs)))
+        split = by_row({"": outputs}, numbers, lists=similarity is not None)[1]
+        single = isinstance(split, range) and getattr(outputs, "ndim", 2) < 3
+        prompts = [0] * len(outputs) if single else [*numbers]
     data = Dataset.of({"": outputs}, prompts, encoder, similarity, clean, across=False)
-    if single := data.prompts is None and not isinstance(outputs, Similarities):
-        data = dataclasses.replace(data, prompts=[0] * len(data.outputs[""]))
     rule = AUTO if data.encoder and data.encoder.bandwidth is not None else None
     chosen: Any = {"output_kernel": output_kernel, "prompt_kernel": kernels.Indicator()}
     chosen |= {"similar_prompts": False, "rule": rule}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*are below 1e-6")  # A few answers may all differ.
         pairs = data.matched(refuse=True).pairs(**chosen)[""]
-    if single and pairs.n != len(outputs):
-        raise ValueError("prompts: expected one for each list of outputs, received None.")
     rated, pairs = Asked.of({"": pairs}, quality, at_least, None), pairs.gathered()
     good = np.ones(pairs.n) if rated is None else 1.0 * (rated.values[""] >= rated.at_least)
     kinds, points, results = pairs.prompt_kinds[1], to_host(pairs.arrays[0]), list[AskedPrompt]()

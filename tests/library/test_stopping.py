@@ -118,6 +118,9 @@ def test_the_rule_and_kinds_of_outputs():
         for other in (cv.enough(matrix), cv.enough([5, 5, 6, 7], prompts)):
             assert str(by_text) == str(other)
     assert by_text.lines() == cv.enough([texts[:2], texts[2:]], [*"qp"], similarity="exact").lines()
+    for lists in ([["a"], ["b"]], np.array([["a"], ["b"]])):  # Of one prompt each.
+        assert [p.prompt for p in cv.enough(lists, similarity="exact").prompts] == [0, 1]
+    assert len(cv.enough(OUTPUTS[:, None], **KERNEL).prompts) == len(OUTPUTS)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,6 @@ def test_the_rule_and_kinds_of_outputs():
         ({"outputs": OUTPUTS}, "output_kernel: expected a kernel"),
         ({"outputs": []}, "outputs: expected"),
         ({"outputs": 3}, "outputs: expected a list or an array, received int"),
-        ({"outputs": OUTPUTS[None]} | KERNEL, "prompts: expected one for each list"),
         ({"until": 0}, "a price of 0 never stops"),
         ({"most": 0}, "most: expected"),
         ({"level": 1}, "level: expected"),
