@@ -56,7 +56,7 @@ def enough(
     Examples:
       >>> import condvendi_jax as cv
       >>> print(cv.enough([3, 7, 3, 3, 7, 3, 3, 3]))  # The classes of the answers to one prompt.
-      8 answers, the next one is new with a chance of 0 (at most 0.56): stop
+      8 answers, the next one is new with a chance of 0 (at most 0.561): stop
       'at most' holds at every look, with 95% confidence
     """
     price = "a number above 0 and below 1 (a price of 0 never stops)"
@@ -83,13 +83,13 @@ def enough(
     rated, pairs = Asked.of({"": pairs}, quality, at_least, None), pairs.gathered()
     good = np.ones(pairs.n) if rated is None else 1.0 * (rated.values[""] >= rated.at_least)
     kinds, points, results = pairs.prompt_kinds[1], to_host(pairs.arrays[0]), list[AskedPrompt]()
+    ids: Any = None if single else pairs.prompt_ids
     labels = {number: label for (label, _), number in pairs.prompt_numbers.items()}
     for rows in np.split(np.argsort(kinds, kind="stable"), np.cumsum(np.bincount(kinds))[:-1]):
         similar = np.square(np.asarray(kernel_values(pairs.kernels[0], points[rows]), np.float64))
         news, bounds = novelty.after_each(similar, good[rows], level)
         stops = ((bounds if sure else news) <= until) | (np.arange(1, rows.size + 1) >= largest)
-        number = None if pairs.prompt_ids is None else int(pairs.prompt_ids[rows[0]])
-        label = None if single or number is None else labels.get(number, int(rows[0]))
+        label = None if ids is None else labels.get(int(ids[rows[0]]), int(rows[0]))
         last = float(news[-1]), float(bounds[-1]), bool(stops[-1])
         after = int(stops.argmax()) + 1 if stops.any() else None
         results.append(AskedPrompt(label, rows.size, *last, after, news, bounds))

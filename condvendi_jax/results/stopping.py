@@ -29,16 +29,16 @@ class AskedPrompt(NamedTuple):
     def __str__(self) -> str:
         name = "" if self.prompt is None else f"prompt {self.prompt!r}: "
         said = f" answers, the next one is new with a chance of {self.new:.2g}"
-        said = f"{said} (at most {self.at_most:.2g})" if self.answers > 1 else " answer"
+        said = f"{said} (at most {self.at_most:.3g})" if self.answers > 1 else " answer"
         return f"{name}{self.answers:,}{said}: {'stop' if self.stop else 'ask again'}"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Enough(Result):
-    """Whether all prompts have enough answers, `stop`, and each of them. Prints a line for each.
+    """Whether each prompt has enough answers, and whether all have, `stop`. Prints a line for each.
 
-    `new` is the mean over prompts of two answers, `ends` its interval at 95% over several of them;
-    `at_most` is that of one prompt, NaN of several.
+    `new` is the mean over the prompts with two answers or more, `ends` are those of its interval at
+    95% over prompts, None of one. `at_most` is that of one prompt, NaN of several.
     """
 
     prompts: tuple[AskedPrompt, ...]
@@ -56,6 +56,7 @@ class Enough(Result):
             return tuple(map(float, prompt_mean(self.new, error, lost, np.full(n, 1 / n))(0.05)))
 
     def lines(self) -> list[dict[str, Any]]:
+        """A line for each prompt."""
         return [plain(dict([*prompt._asdict().items()][:6])) for prompt in self.prompts]
 
     def parts(self) -> list[str]:
