@@ -29,7 +29,7 @@ class AskedPrompt(NamedTuple):
     def __str__(self) -> str:
         name = "" if self.prompt is None else f"prompt {self.prompt!r}: "
         said = f" answers, the next one is new with a chance of {self.new:.2g}"
-        said = f"{said} (at most {self.at_most:.3g})" if self.answers > 1 else " answer"
+        said = f"{said} (at most {self.at_most:.3g})" if self.answers > 1 else " answer cannot tell"
         return f"{name}{self.answers:,}{said}: {'stop' if self.stop else 'ask again'}"
 
 

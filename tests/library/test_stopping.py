@@ -110,7 +110,7 @@ def test_the_rule_and_kinds_of_outputs():
     assert not cv.enough(same, sure=True).stop and cv.enough(same, sure=True, most=5).stop
     assert cv.enough(same, sure=True, until=0.9).prompts[0].after == 3
     assert cv.enough([1, 2], most=1).prompts[0].after == 1 and math.isnan(cv.enough([1]).new)
-    assert str(cv.enough([1])).startswith("1 answer: ask again")
+    assert str(cv.enough([1])).startswith("1 answer cannot tell: ask again")
     assert cv.enough(same).prompts[0].prompt is None and cv.enough([1]).at_most == 1
     for prompts in (None, ["q", "q", "p", "p"]):
         by_text = cv.enough(texts, prompts, similarity="exact")
