@@ -1,19 +1,20 @@
 """Whether prompts have enough answers: what `enough` returns."""
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result, plain
+from condvendi_jax.statistics.intervals import prompt_mean
 
 
 class AskedPrompt(NamedTuple):
-    """A prompt, None without prompts, and the chance that one more answer is `new`, NaN after one.
+    """The chance that one more answer to a prompt is `new`, and the rule: `after` so many, stop.
 
-    `after` is the first number of answers at which the rule said stop, or None. `news` and `bounds`
-    are `new` and `at_most` after each of 1, 2, ... answers.
+    `news` and `bounds` are `new`, NaN of one answer, and `at_most` after 1, 2, ... `answers`.
     """
 
     prompt: Any
@@ -27,36 +28,39 @@ class AskedPrompt(NamedTuple):
 
     def __str__(self) -> str:
         name = "" if self.prompt is None else f"prompt {self.prompt!r}: "
-        chance = f"is new with a chance of {self.new:.2g} (at most {self.at_most:.2g})"
-        chance = chance if self.answers > 1 else "may be new: one answer cannot tell"
-        plural = "s" * (self.answers > 1)
-        does = "stop" if self.stop else "ask again"
-        return f"{name}{self.answers:,} answer{plural}, the next one {chance}: {does}"
+        said = f" answers, the next one is new with a chance of {self.new:.2g}"
+        said = f"{said} (at most {self.at_most:.3g})" if self.answers > 1 else " answer cannot tell"
+        return f"{name}{self.answers:,}{said}: {'stop' if self.stop else 'ask again'}"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Enough(Result):
-    """Whether each prompt has enough answers; all have if `stop`. Prints a line for each prompt.
+    """Whether each prompt has enough answers, and whether all have, `stop`. Prints a line for each.
 
-    `new` is the mean over the prompts with two answers, with the `ends` of its interval at 95% over
-    prompts, None of fewer than two. `at_most` is that of one prompt, NaN of several.
+    `new` is the mean over the prompts with two answers or more, `ends` are those of its interval at
+    95% over prompts, None of one. `at_most` is that of one prompt, NaN of several.
     """
 
     prompts: tuple[AskedPrompt, ...]
     level: float
-    new: float
-    ends: tuple[float, float] | None
 
-    at_most = property(lambda self: np.nan if self.prompts[1:] else self.prompts[0].at_most)
     stop = property(lambda self: all(prompt.stop for prompt in self.prompts))
+    at_most = property(lambda self: math.nan if self.prompts[1:] else self.prompts[0].at_most)
+    new = property(lambda self: float(self._known.mean()) if self._known.size else math.nan)
+    _known = property(lambda self: np.array([p.new for p in self.prompts if p.answers > 1]))
+
+    @property
+    def ends(self) -> tuple[float, ...] | None:
+        if (n := self._known.size) > 1:
+            error, lost = self._known.std(ddof=1) / math.sqrt(n), (self._known - self.new) / (n - 1)
+            return tuple(map(float, prompt_mean(self.new, error, lost, np.full(n, 1 / n))(0.05)))
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each prompt."""
         return [plain(dict([*prompt._asdict().items()][:6])) for prompt in self.prompts]
 
     def parts(self) -> list[str]:
-        stopped, several = sum(prompt.stop for prompt in self.prompts), len(self.prompts)
-        mean = f"{stopped:,} of {several:,} prompts have enough answers; the next one is new with "
-        mean += f"a mean chance of {tables.with_interval(self.new, self.ends)}"
+        stopped, mean = sum(p.stop for p in self.prompts), tables.with_interval(self.new, self.ends)
+        words = f"{stopped} of {len(self.prompts)} prompts have enough answers; mean chance {mean}"
         held = f"'at most' holds at every look, with {100 * (1 - self.level):g}% confidence"
-        return [*[mean] * (several > 1), *map(str, self.prompts), held]
+        return [*[words] * (len(self.prompts) > 1), *map(str, self.prompts), held]
