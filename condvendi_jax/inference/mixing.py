@@ -23,10 +23,12 @@ from condvendi_jax.inference.quality import of_outputs
 from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.results.mixing import Floor, Mix
 from condvendi_jax.statistics import intervals, reasons
-from condvendi_jax.statistics.influences import Error
+from condvendi_jax.statistics.influences import Error, root_mean_square
+from condvendi_jax.statistics.multiplicity import winner_interval
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
 _FLOORS = 7  # Of the frontier.
+_LEVEL = 0.05  # Of intervals.
 _GAP = 1e-6  # By how much of it w' J w may exceed the least one.
 _TOO_SMALL = 1e-3  # Of w' J w, relative to the mean of models: below, it is 0 as far as is known.
 _LEAST = 1e-8  # Smaller shares, and parts of a limit, are rounding.
@@ -111,7 +113,7 @@ def mix(
     if paired and population.splits(pooled.group, pooled.prompt):
         raise ValueError(f"groups: expected a label for each prompt; {reasons.SPLIT}.")
     folds = _folds(pooled, np.concatenate([rated[name][chosen[name]] for name in pairs]), spare)
-    if least > (most := folds[0].most()) + _LEAST * abs(most):
+    if least > (most := folds[0].most) + _LEAST * abs(most):
         largest = f"at most {most:.9g}, the largest mean quality" + " at this cost" * bool(costs)
         raise ValueError(f"least_quality: expected {largest}, received {least:g}.")
     progress("shares")
@@ -119,21 +121,19 @@ def mix(
     if quality is not None:
         free = whole.shares(min(whole.quality)) @ whole.quality
         floors += np.linspace(free, most, _FLOORS).tolist()
-    points, gains = list[Floor](), list[Estimate]()
-    for floor in floors:
-        *estimates, gain = _held_out(folds, floor)
-        shares = dict(zip(pairs, whole.shares(floor).tolist(), strict=True))
-        points, gains = [*points, Floor(floor, shares, *estimates)], [*gains, gain]
-    first, w = points[0], np.array([*points[0].shares.values()])
+    points = [_held_out(folds, floor, [*pairs]) for floor in floors]
+    _, shares, score, rating, gain = points[0]
+    w, known = np.array([*shares.values()]), [None] * len(pairs)
+    if quality is not None:
+        known = whole.quality.tolist()
     similar = np.array([w @ whole.similar @ w, *whole.similar.diagonal()]) / whole.pairs
     fitted, *alone = [1 / x if x > intervals.NO_PAIR else math.inf for x in similar.tolist()]
-    chosen_by = first.shares, first.score, fitted, [*pairs][whole.best(least)], gains[0]
+    chosen_by = shares, score, fitted, [*pairs][whole.within(least)[0]], gain
     cost = None if most_cost is None else float(most_cost - spare @ w)
-    within = None if quality is None else first.quality, cost, least_quality, most_cost
-    known = [None] * len(pairs) if quality is None else whole.quality.tolist()
-    models_alone = dict(zip(pairs, zip(alone, known, strict=True), strict=True))
-    units = reasons.in_words([*grouped.values()][0].units), int(np.sum(~shared))
-    return Mix(*chosen_by, *within, tuple(points[1:]), models_alone, *units)
+    within = None if quality is None else rating, cost, least_quality, most_cost
+    single = dict(zip(pairs, zip(alone, known, strict=True), strict=True))
+    units = reasons.in_words([*grouped.values()][0].units)
+    return Mix(*chosen_by, *within, tuple(points[1:]), single, units, int(np.sum(~shared)))
 
 
 class _Prompts(NamedTuple):
@@ -143,21 +143,18 @@ class _Prompts(NamedTuple):
     pairs: float  # How much their pairs of answers count.
     size: float
     quality: np.ndarray  # Of each model, `[m]`.
+    most: float  # The largest mean quality of shares that are not too expensive.
     spare: np.ndarray
-
-    def most(self) -> float:
-        """The largest mean quality of shares that are not too expensive."""
-        return -_lowest(-self.quality, self.spare[None])
 
     def limits(self, least: float) -> np.ndarray:
         """Rows r of the limits r @ w >= 0; a least quality out of reach becomes the largest."""
-        limits = np.array([self.spare, self.quality - min(least, self.most())])
+        limits = np.array([self.spare, self.quality - min(least, self.most)])
         return limits / np.maximum(np.abs(limits).max(axis=1, keepdims=True), intervals.NO_PAIR)
 
-    def best(self, least: float) -> int:
-        """The most diverse model within the limits; of all models, if none is."""
-        meet = (self.limits(least) >= 0).all(axis=0)
-        return int(np.where(meet | ~meet.any(), self.similar.diagonal(), math.inf).argmin())
+    def within(self, least: float) -> np.ndarray:
+        """The models within the limits, or all if none is, the most diverse first."""
+        within, ordered = (self.limits(least) >= 0).all(axis=0), self.similar.diagonal().argsort()
+        return ordered[within[ordered]] if within.any() else ordered
 
     def shares(self, least: float) -> np.ndarray:
         """The shares w with the least w' J w, where J is made positive semidefinite, as in truth.
@@ -175,7 +172,8 @@ class _Prompts(NamedTuple):
         w = scipy.optimize.minimize(lambda w: w @ convex @ w, even, method="SLSQP", **how).x
         w = np.where(w > _LEAST, w, 0) / np.sum(w, where=w > _LEAST)
         slope = convex @ w
-        if 2 * (slope @ w - _lowest(slope, limits)) > _GAP * max(slope @ w, _TOO_SMALL):
+        gap, most = 2 * (slope @ w - _lowest(slope, limits)), _GAP * max(slope @ w, _TOO_SMALL)
+        if gap > most or min(limits @ w) < -_LEAST:
             raise RuntimeError("mix: the best shares were not reached; please report these data.")
         return w
 
@@ -191,25 +189,42 @@ def _folds(pooled: Pooled, quality: np.ndarray, spare: np.ndarray) -> list[_Prom
     sums = np.bincount(pooled.place, pooled.weights * quality).reshape(pooled.sizes.shape)
     rated = (pooled.kept @ sums.T) / (pooled.kept @ pooled.sizes.T)
     sizes = pooled.kept @ np.mean(pooled.sizes / pooled.sizes.sum(1, keepdims=True), axis=0)
-    terms = zip(joint, prompts[:, 0, 0], sizes, rated, strict=True)
-    return [_Prompts(j * size**2, t * size**2, size, q, spare) for j, t, size, q in terms]
+    folds = []
+    for j, t, size, of_prompts in zip(joint, prompts[:, 0, 0], sizes, rated, strict=True):
+        most = -_lowest(-of_prompts, spare[None])
+        folds.append(_Prompts(j * size**2, t * size**2, size, of_prompts, most, spare))
+    return folds
 
 
-def _held_out(folds: Sequence[_Prompts], least: float) -> list[Estimate]:
-    """The score, the quality and the gain over the best model, of groups by the others' choice."""
-    g, sums, sizes = len(folds) // 2, [], []
-    for others, group in zip(folds[1 : g + 1], folds[g + 1 :], strict=True):
-        w, best, rated = others.shares(least), others.best(least), group.size * group.quality
-        sums.append([w @ group.similar @ w, group.similar[best, best], w @ rated])
-        sizes.append([group.pairs, group.pairs, group.size])
-    values = np.sum(sums, axis=0) / np.sum(sizes, axis=0)
-    changes = (sums - values * sizes) / np.sum(sizes, axis=0) * g / math.sqrt(g - 1)
-    same = max(values[0], intervals.NO_PAIR)
-    ratio, changes[:, 1] = values[1] / same, changes[:, 1] - values[1] / same * changes[:, 0]
-    parts = (values[0], changes[:, 0]), (ratio, changes[:, 1] / same), (values[2], changes[:, 2])
-    score, gain, mean = (Error(float(x), of_x[None], freedom=g - 1) for x, of_x in parts)
-    errors = score.in_logarithms().inverted(), mean, gain.in_logarithms()
-    return [*map(Estimate.of, errors)]
+def _held_out(folds: Sequence[_Prompts], least: float, names: Sequence[str]) -> Floor:
+    """The shares, with the score and quality of groups by the shares that the others choose.
+
+    The gain is over the first of the models that may be the most diverse: see `winner_interval`.
+    """
+    g, whole = len(folds) // 2, folds[0]
+    models, fixed = whole.within(least), whole.shares(least)
+    sums, sizes = np.zeros((2, g, models.size + 3))
+    for k, (others, group) in enumerate(zip(folds[1 : g + 1], folds[g + 1 :], strict=True)):
+        w, same = others.shares(least), group.similar
+        alone, rated = same.diagonal()[models], group.size * (w @ group.quality)
+        sums[k] = [w @ same @ w, fixed @ same @ fixed, *alone, rated]
+        sizes[k] = [group.pairs] * (2 + models.size) + [group.size]
+    values = sums.sum(axis=0) / sizes.sum(axis=0)
+    changes = (sums - values * sizes) / sizes.sum(axis=0) * g / math.sqrt(g - 1)
+    spread, known = root_mean_square(changes.T), np.maximum(values, intervals.NO_PAIR)
+    # Groups move together by the shares that they choose for others; the spread shows half of it.
+    changes[:, 0] *= math.sqrt(max(2 - (spread[1] / max(spread[0], intervals.NO_PAIR)) ** 2, 1))
+    score, rating = (Error(float(values[k]), changes[None, :, k], freedom=g - 1) for k in (0, -1))
+    ratios = known[0] / known[2:-1]
+    apart = changes[:, 2:-1] / known[2:-1] - changes[:, :1] / known[0]
+    errors = ratios * root_mean_square(apart.T)
+    with np.errstate(over="ignore"):  # Of errors that say nothing.
+        every = [intervals.ratio(*both, g - 1) for both in zip(ratios, errors, strict=True)]
+        low, high = winner_interval(every, _LEVEL)
+        estimates = map(Estimate.of, (score.in_logarithms().inverted(), rating))
+    value, ends = float(1 / ratios[0]), (1 / high, 1 / low if low > 0 else math.inf)
+    shares = dict(zip(names, fixed.tolist(), strict=True))
+    return Floor(least, shares, *estimates, Estimate(value, float(errors[0]) * value**2, ends))
 
 
 def _lowest(values: np.ndarray, limits: np.ndarray) -> float:

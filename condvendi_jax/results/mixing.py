@@ -9,12 +9,13 @@ from condvendi_jax.results.estimate import Estimate
 
 
 class Floor(NamedTuple):
-    """The best shares at a least mean quality, with their score and quality, as of `Mix`."""
+    """The best shares at a least mean quality, with the same numbers as `Mix`."""
 
     least_quality: float
     shares: dict[str, float]
     score: Estimate
     quality: Estimate
+    gain: Estimate
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -39,15 +40,25 @@ class Mix(Result):
     units: str  # What is in groups: 'prompts', 'rows' or 'given labels'.
     left_out: int  # Prompts that not all models answer.
 
+    @property
+    def asked(self) -> dict[str, float]:
+        """The shares that are not 0%, the largest first."""
+        ordered = sorted(self.shares.items(), key=lambda item: -item[1])
+        return {name: share for name, share in ordered if share >= 0.005}
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval of the gain is above 1."""
+        return self.gain.ends is not None and self.gain.ends[0] > 1
+
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model: its share, and its score and quality alone."""
         names, alone = ("model", "share", "score", "quality"), self.alone
         return [dict(zip(names, (m, w, *alone[m]), strict=True)) for m, w in self.shares.items()]
 
     def parts(self) -> list[str | Table]:
-        ordered = sorted(self.shares.items(), key=lambda item: -item[1])
-        asked = listed([f"{name} {share:.0%}" for name, share in ordered if share >= 0.005])
-        none = "" if self.gain.ends and self.gain.ends[0] > 1 else ": no gain is shown"
+        asked = listed([f"{name} {share:.0%}" for name, share in self.asked.items()])
+        none = "" if self.is_shown else ": no gain is shown"
         parts: list[str | Table] = [
             f"Ask {asked}: {self.score} effective answers on {self.units} that were not used, "
             f"{self.gain} times the most diverse model ({self.best}){none}"
@@ -66,4 +77,8 @@ class Mix(Result):
         """The effective number against the mean quality; without a quality, the shares."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        return plots.of_mix(self)
+        title = "No gain over the most diverse model is shown"
+        if self.is_shown:
+            title = f"{len(self.asked)} models give {self.gain.value:.2g} times as many different "
+            title += f"answers as {self.best}"
+        return plots.of_mix(self, title)
