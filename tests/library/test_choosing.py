@@ -64,7 +64,7 @@ def test_rows_are_those_of_a_greedy_search(per_prompt, trade, x64):
     assert np.isnan(found.gap)
 
 
-@pytest.mark.parametrize("width", [0.8, 0.3], ids=["alike", "distinct"])
+@pytest.mark.parametrize("width", [2.0, 0.3], ids=["alike", "distinct"])
 @pytest.mark.parametrize("trade", [None, 0, 0.3, 2.0])
 def test_gap_bounds_what_the_best_rows_have_less(trade, width, x64):
     outputs, quality = draw_pairs(9, seed=4)[0], np.random.default_rng(5).normal(size=9)
