@@ -74,7 +74,7 @@ class Acts(lab.Study):
     @classmethod
     def figures(cls, runs):
         parts = cls.facts(runs)["parts"]
-        (figure, panels), told = style.panels(3, size=(3.4, 2.4)), []
+        (figure, panels), told = style.panels(3, columns=1, size=(4.2, 1.9)), []
         for panel, (act, (ours, rival)) in zip(panels, OURS.items(), strict=True):
             value = parts[act].value[:, 0]
             less = -parts[act].ahead.sortby(value).drop_sel(rule=ours)
@@ -84,8 +84,8 @@ class Acts(lab.Study):
             panel.set(title=act, yticks=rows, yticklabels=less.rule.values)
             panel.set_xlabel(f"{MEASURES[act][0]}, less that of {ours}")
             times = value.sel(rule=ours) / value.sel(rule=rival)
-            told.append(f"{act}: {times:.1f} times {rival}")
-        style.headline(figure, f"On prompts that were not used, {'; '.join(told)}")
+            told.append(f"{act} {times:.1f} times {rival}")
+        style.headline(figure, f"On unused prompts: {', '.join(told)}")
         return {"acts": figures.caption(figure, runs, bars="95% over prompts")}
 
 
@@ -111,7 +111,7 @@ def _stop(state: Any, kernel: Any, halves: Any, _: Any, price: float) -> xr.Data
         of = [there - price * asked, asked, (found[..., -1] - there) / found[..., -1].mean()]
         return np.stack(of, axis=-1).mean(axis=1)
 
-    reached = _held_out({name: outcomes(of, _UNTIL) for name, of in rules.items()}, halves)
+    reached = held_out({name: outcomes(of, _UNTIL) for name, of in rules.items()}, halves)
     fixed = 1 - found.mean(axis=(0, 1)) / found[..., -1].mean()
     for name, of in reached.items():
         priced = outcomes(rules[name], [price])[0, :, 0]
@@ -205,7 +205,7 @@ def _choose(state: Any, kernel: Any, halves: Any, _: Any) -> xr.Dataset:
         return np.stack(found, axis=1).reshape(m, p, 3).mean(axis=0)
 
     tried = {name: np.stack([*map(outcomes, of)]) for name, of in picks.items()}
-    return _compared(_held_out(tried, halves), "choose")
+    return _compared(held_out(tried, halves), "choose")
 
 
 def _table(found: xr.Dataset) -> Any:
@@ -217,7 +217,7 @@ def _table(found: xr.Dataset) -> Any:
     return tables.grid_of(rows)
 
 
-def _held_out(options: dict[str, np.ndarray], halves: Any) -> dict[str, np.ndarray]:
+def held_out(options: dict[str, np.ndarray], halves: Any) -> dict[str, np.ndarray]:
     """`[prompts, measures]` by rule: of its options `[option, ...]` the best of the other half."""
     reached = {name: np.zeros(of.shape[1:]) for name, of in options.items()}
     for name, of in options.items():
