@@ -67,9 +67,7 @@ class Acts(lab.Study):
     @classmethod
     def facts(cls, runs):
         parts = {str(c).removesuffix(f"_at_{PRICES[0]:g}"): of for c, of in runs[0].results.items()}
-        words = xr.apply_ufunc("{:.2f}, {:.2f}".format, *parts["stop"].rates.T, vectorize=True).T
-        rates = tables.table(words.to_dataset(name="value"), rows=["estimate"], columns="after")
-        return {"parts": parts, "rates": rates, "table": lambda act: _table(parts[act])}
+        return {"parts": parts, "table": lambda of, n=9: _table(of.isel(measure=slice(n)))}
 
     @classmethod
     def figures(cls, runs):
@@ -102,7 +100,7 @@ def _stop(state: Any, kernel: Any, halves: Any, _: Any, price: float) -> xr.Data
         "last answer repeats": 1 - np.tril(same, -1).max(axis=-1),
         FIXED: np.broadcast_to(np.roll(first.mean(axis=(0, 1)), -1), news.shape),
         CONTROL: np.roll(news, 1, axis=1),
-        CLASSES: _news(np.float32(classes[..., None]), cv.Indicator()),
+        CLASSES: _news(classes[..., None].astype(np.float32), cv.Indicator()),
     }
 
     def outcomes(estimate: np.ndarray, until: Any) -> np.ndarray:
