@@ -332,7 +332,7 @@ def greedy(rng: Rng, budget: Budget, value: Any) -> Evidence:
             ends = ((n - 1) * w + np.eye(len(x))) / n
             f = np.sum(ends @ k * ends, axis=1) - ends @ c
             names, w = {"s": s, "j": np.arange(1, n + 1), "k": n}, ends[np.argmin(f)]
-            rows.append((min(f) + s, rate(names), trial % 2))
+            rows += [(min(f) + s, rate(names), trial % 2), (-s, min(f), 1)]
         for n, v in itertools.product(range(1, len(x) + 1), (w, best)):
             for kept in map(list, itertools.combinations(range(len(x)), n)):
                 names = {"r_i": (k @ v)[kept], "c_i": c[kept], "z": v @ k @ v, "k": n}
