@@ -1,6 +1,5 @@
 """Runs of agents as sequences of tool calls: how alike two are, and the logs that hold them."""
 
-import functools
 import itertools
 import json
 import sys
@@ -17,7 +16,6 @@ TASKS, N = [f"task {k}" for k in range(30)], 12
 
 
 def test_similarity_is_the_share_of_calls_in_one_order():
-    @functools.cache
     def common(one, other):  # A call is a tool and its arguments.
         if not (one and other):
             return 0.0
@@ -26,7 +24,7 @@ def test_similarity_is_the_share_of_calls_in_one_order():
         return max(common(one[:-1], other), common(one, other[:-1]), both)
 
     rng = np.random.default_rng(0)
-    runs = [(*map(tuple, rng.integers(0, 3, (k % 7, 2)).tolist()),) for k in range(16)]
+    runs = [(*map(tuple, rng.integers(0, 3, (k % 6, 2)).tolist()),) for k in range(16)]
     for two in itertools.product(runs, runs):
         size, shared = sum(map(len, two)), common(*two)
         texts = ["\n".join(map("{0[0]}({0[1]})".format, run)) for run in two]
@@ -119,12 +117,14 @@ def test_logs_hold_runs(tmp_path, monkeypatch):
 
 def test_the_command_compares_tool_calls_by_itself(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    runs = ["answer\nfind", "read", "read", "read"]
-    rows = [{"prompt": t, "tool_calls": r.split(), "answer": t + r} for t in TASKS for r in runs]
+    runs = [[*["answer\nfind"] * 3, f"find ({task})"] for task in TASKS]  # Answers would be cut.
+    said = [(task, run) for task, row in zip(TASKS, runs, strict=True) for run in row]
+    rows = [{"prompt": t, "tool_calls": r.split("\n"), "answer": f"{t} {r}"} for t, r in said]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
     main(["", "score", "m.jsonl", "--answer_field=tool_calls", "--order=2", "--json=r.json"])
     assert capsys.readouterr().err.count("note: runs are compared by their tool calls") == 1
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["inputs"]["similarity"] == "calls" and not report["advice"]
-    assert report["scores"][0]["unbiased"]["conditional"] == pytest.approx(2)
+    number = report["scores"][0]["unbiased"]["conditional"]
+    assert number == scored(runs)[0] == pytest.approx(6 / (3 + 3 * (0.5 / 2.5) ** 2))
     assert cv.read_records("m.jsonl").fields["answers"] == ["answer"]  # As without tool calls.
