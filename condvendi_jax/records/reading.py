@@ -108,8 +108,8 @@ def read_records(
     Args:
       paths: files, folders, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
       prompt_field: the only field of the prompt, as `a.b`; if unset, all that the model was given.
-      answer_field: the field of the answers; several with commas, a model each; 'tool_calls', of
-        agents. If unset, the one of `ANSWER_FIELDS`, or another if only its texts vary in prompts.
+      answer_field: the field of the answers; several with commas, a model each; 'tool_calls' for
+        what agents did. If unset, the one of `ANSWER_FIELDS`, or another whose texts alone vary.
       model_field: the field of the model's name; if unset, one of `MODEL_FIELDS`, or else the file.
       names: the names of models by their path or pattern in `paths`, whatever their records say.
       clean: cut what stands around answers: reasoning such as `<think>...</think>`, the prompt
