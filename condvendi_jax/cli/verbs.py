@@ -218,8 +218,7 @@ def enough(argv: Sequence[str]) -> int | None:
         raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
     asked, status, output = collections.defaultdict[str, list[Any]](list), None, sys.stdout
     how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
-    if given.output_bandwidth is not None:
-        how["output_kernel"] = Gaussian(given.output_bandwidth)
+    how["output_kernel"] = given.output_bandwidth and Gaussian(given.output_bandwidth)
     source = files.expanded(words[0]) if words else 0
     with contextlib.redirect_stdout(sys.stderr):  # What encoders print is no result.
         if given.similarity:
