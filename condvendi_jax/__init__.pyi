@@ -21,6 +21,7 @@ from .grams import gram as gram
 from .inference import between_models as between_models
 from .inference import compare as compare
 from .inference import contributions as contributions
+from .inference import enough as enough
 from .inference import evaluate as evaluate
 from .inference import monitor as monitor
 from .inference import plan as plan

@@ -11,6 +11,7 @@ _VERBS = {
     "compare": "several models side by side, and whether they differ",
     "plan": "how many prompts, and answers to each, a difference takes",
     "report": "the models of compare as a page of HTML, with the outputs behind the scores",
+    "enough": "whether to ask a model again, after each answer of a stream",
 }
 
 

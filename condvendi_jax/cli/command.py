@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import os
 import re
 import signal
@@ -27,9 +28,8 @@ def run(main: Callable[[list[str]], Any]) -> None:
     """Runs `main`, which takes `sys.argv` and may return a status; bad input ends in one line."""
     _prepare_streams()
     _end_on_interrupt()
-    warnings.showwarning = lambda text, *_, **__: print(
-        f"warning: {escaped(text)}", file=sys.stderr
-    )
+    show = functools.cache(lambda text: print(f"warning: {escaped(text)}", file=sys.stderr))
+    warnings.showwarning = lambda text, *_, **__: show(str(text))  # Once.
     try:
         status = main(list(sys.argv))
         sys.stdout.flush()  # Here, where a reader that has gone can be handled.

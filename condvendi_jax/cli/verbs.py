@@ -1,18 +1,30 @@
 """The verbs of `condvendi`: the flags of each, and what it reads, computes, prints and writes."""
 
+import collections
+import contextlib
 import dataclasses
+import functools
+import json
 import shlex
+import sys
+import types
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from condvendi_jax import inference
 from condvendi_jax import report as reports
-from condvendi_jax.base import checks, files, programs
+from condvendi_jax.base import checks, files, labelling, programs
 from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.cli.options import Options, Target
+from condvendi_jax.data.kernels import Gaussian
+from condvendi_jax.encoders import embedding, similarity
 from condvendi_jax.inference import comparisons, datasets
+from condvendi_jax.records import answers as texts
+from condvendi_jax.records.record import values
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
@@ -110,6 +122,29 @@ class Report(Compare):
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Enough:
+    """Whether to ask a model again: the chance that its next answer to a prompt is new.
+
+    usage: condvendi enough [answers.jsonl] [--flag=value ...]
+
+    Each line of the file, or of standard input, is an answer: {"prompt": ..., "answer": ...}. At
+    once a line is written: the number of answers to the prompt, the chance (new), its upper end
+    (at_most), which holds at every look with 95% confidence, and whether to stop; or an error.
+    """
+
+    until: float = flag(0.1, "Stop if the chance is at most this.", above=0, below=1)
+    most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
+    sure: bool = flag(False, "Stop only if the upper end is at most --until.")
+    text_encoder: str | None = flag(None, "As of condvendi score; all-MiniLM-L6-v2 if unset.")
+    similarity: str | None = flag(None, "As of condvendi score.", excludes=("text_encoder",))
+    output_bandwidth: float | None = flag(None, "Gaussian; the encoder's if unset.", above=0)
+    prompt_field: str = flag("prompt", "The field with the prompt, any value of JSON.")
+    answer_field: str = flag("answer", "The field with the answer.")
+    quality_field: str | None = flag(None, "The field with a number: only good answers are new.")
+    at_least: float | None = flag(None, "The quality from which an answer is good.")
+
+
 def score(argv: Sequence[str]) -> None:
     """`condvendi score`: the scores of one model's outputs, with errors."""
     words, given = flags.parse(Score, argv)
@@ -174,6 +209,53 @@ def report(argv: Sequence[str]) -> None:
     shown: dict[str, Any] = {"outputs": outputs or None, "prompts": read.dataset.prompt_texts}
     shown |= {"encoder": read.encoders(), "command": shlex.join(["condvendi", "report", *argv])}
     options.write(given, compared, read, output=lambda path: reports.html(compared, path, **shown))
+
+
+def enough(argv: Sequence[str]) -> int | None:
+    """`condvendi enough`: after each answer of a stream, whether to ask again."""
+    words, given = flags.parse(Enough, argv)
+    if len(words) > 1:
+        raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
+    asked, status, output = collections.defaultdict[str, list[Any]](list), None, sys.stdout
+    how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
+    how["output_kernel"] = given.output_bandwidth and Gaussian(given.output_bandwidth)
+    source = files.expanded(words[0]) if words else 0
+    with contextlib.redirect_stdout(sys.stderr):  # What encoders print is no result.
+        if given.similarity:
+            how["similarity"] = judge = similarity.as_loaded(given.similarity)
+            if not hasattr(compare := judge.encoder, "batch_size"):  # Each pair is compared once.
+                how["similarity"] = dataclasses.replace(judge, encoder=functools.cache(compare))
+        else:  # Each text is embedded once.
+            loaded = embedding.encoder_of("texts", given.text_encoder)
+            row = functools.cache(lambda text: np.asarray(loaded.encoder.encode([text]))[0])
+            more = {"encode": lambda texts: np.stack([*map(row, texts)])}
+            how["encoder"] = types.SimpleNamespace(**more, bandwidth=loaded.bandwidth)
+        with open(source, encoding="utf-8", errors="surrogateescape") as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    written = _after(json.loads(line), given, asked, how)
+                except (ValueError, TypeError, RecursionError) as error:
+                    written = {"error": f"line {number}: {getattr(error, 'msg', error)}"}
+                    status = command.BAD_INPUT
+                print(json.dumps(written), file=output, flush=True)
+    return status
+
+
+def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) -> dict[str, Any]:
+    """What is written after a record; its answer joins those to the prompt in `asked`."""
+    fields = [given.prompt_field, given.answer_field, *filter(None, [given.quality_field])]
+    held = [values(record, field) if isinstance(record, dict) else [] for field in fields]
+    if any(len(one) != 1 for one in held):
+        raise ValueError(f"expected an object with {fields}, received {str(record)[:80]}")
+    (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
+    key = texts.label(labelling.identity(prompt))
+    rows = [*asked[key], (texts.checked(texts.assistant_text(answer, name), name), *rated)]
+    answers, *rated = map(list, zip(*rows, strict=True))
+    asks = [prompt if isinstance(prompt, str) else key] * len(rows)
+    result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how)
+    line, asked[key] = result.lines()[0], rows
+    known = {"prompt": prompt, "new": line["new"] if len(rows) > 1 else None}
+    return {name: known.get(name, value) for name, value in line.items() if name != "after"}
 
 
 def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Comparison]:

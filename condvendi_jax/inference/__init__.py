@@ -12,6 +12,7 @@ from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import Contributions, contributions, prompt_table
 from condvendi_jax.inference.selection import Selection, select
+from condvendi_jax.inference.stopping import enough
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import Quality
@@ -22,13 +23,14 @@ from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
 from condvendi_jax.results.prompts import PromptScore, PromptTable
 from condvendi_jax.results.ranking import Difference, Ranking
+from condvendi_jax.results.stopping import AskedPrompt, Enough
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
-__all__ = ["LADDER", "Between", "Curve", "Comparison", "Contributions", "Difference", "Evaluation"]
-__all__ += ["FiniteSampleInterval", "Groups", "Look", "Looks", "Monitor", "PairProfile", "Profile"]
-__all__ += ["OnePrompt", "PromptScore", "PromptSpread", "PromptTable", "Quality", "Ranking"]
-__all__ += ["ScoredOrder", "Selection", "Size", "StudyPlan", "between_models", "compare"]
-__all__ += ["contributions", "delete_groups", "evaluate", "finite_sample_interval", "holm"]
-__all__ += ["leaderboard", "letter_display", "plan", "monitor", "profile", "prompt_table"]
-__all__ += ["saturation", "select"]
+__all__ = ["LADDER", "AskedPrompt", "Between", "Comparison", "Contributions", "Curve", "Difference"]
+__all__ += ["Enough", "Evaluation", "FiniteSampleInterval", "Groups", "Look", "Looks", "Monitor"]
+__all__ += ["OnePrompt", "PairProfile", "Profile", "PromptScore", "PromptSpread", "PromptTable"]
+__all__ += ["Quality", "Ranking", "ScoredOrder", "Selection", "Size", "StudyPlan", "between_models"]
+__all__ += ["compare", "contributions", "delete_groups", "enough", "evaluate"]
+__all__ += ["finite_sample_interval", "holm", "leaderboard", "letter_display", "monitor", "plan"]
+__all__ += ["profile", "prompt_table", "saturation", "select"]

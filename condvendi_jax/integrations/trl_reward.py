@@ -3,14 +3,16 @@
 import collections
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from condvendi_jax.base import checks
 from condvendi_jax.data.kernels import Gaussian
+from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.encoders import embedding
 from condvendi_jax.inference import contributions
+from condvendi_jax.inference.stopping import kernel_values
 from condvendi_jax.records.answers import assistant_text
 from condvendi_jax.records.cleaning import cleaned
 
@@ -26,6 +28,7 @@ class DiversityReward:
       bandwidth: of the Gaussian kernel of the completions.
       num_generations: completions a prompt, as the trainer is told.
       order, encoder, clean: as of `answer_diversity`; embeddings are not kept.
+      reward: 'influence', or 'new', the chance that no other counts as the same, prod (1 - k^2).
 
     Examples:
       >>> import numpy as np
@@ -47,8 +50,11 @@ class DiversityReward:
         order: float = 2,
         encoder: Any = None,
         clean: bool = True,
+        reward: Literal["influence", "new"] = "influence",
     ) -> None:
-        self._clean = checks.check_flag(clean, name="clean")
+        if reward not in ("influence", "new"):
+            raise ValueError(f"reward: expected 'influence' or 'new', received {reward!r}.")
+        self._clean, self._new = checks.check_flag(clean, name="clean"), reward == "new"
         self._kernel, self._order = Gaussian(bandwidth), checks.check_order(order)
         self._size = checks.check_count(num_generations, name="num_generations", minimum=2)
         self._encoder, self._warned = embedding.encoder_of("texts", encoder).encoder, False
@@ -81,10 +87,12 @@ class DiversityReward:
             rows = [r for r, text in enumerate(texts) if names[r] == name and text in embedded]
             if len(rows) < 2:
                 continue
-            points = np.stack([embedded[texts[row]] for row in rows])
-            result = contributions(points, kernel=self._kernel, order=self._order)
-            for row, influence in zip(rows, result.influences.vendi, strict=True):
-                rewards[row] = float(influence)
+            points = Pairs(np.stack([embedded[texts[row]] for row in rows]), kernel=self._kernel)
+            result = contributions(points, order=self._order)
+            same = np.square(kernel_values(points.kernels[0], points.arrays[0]))
+            new = np.prod(1 - np.where(np.eye(len(rows)), 0, same), axis=1)
+            for row, value in zip(rows, new if self._new else result.influences.vendi, strict=True):
+                rewards[row] = float(value)
             if log_metric is not None:
                 log_metric("answer_diversity", float(result.decomposition.vendi))
         return rewards

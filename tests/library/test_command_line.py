@@ -311,7 +311,7 @@ BAD_INPUTS = {
     f"{X} {WIDTH} --order=1,1.0": "--order: 1 is given twice; give it once.",
     f"{X} --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polynomial'",
     f"{X} t.npy": "expected one model, each a file or the folder of its pictures, received 2",
-    "rank": "expected one of score, compare, plan, report, received 'rank'",
+    "rank": "expected one of score, compare, plan, report, enough, received 'rank'",
     # Of the library, by the name of the flag.
     f"{X} {WIDTH} --truncation=0": "--truncation: expected",
     f"{X} --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",

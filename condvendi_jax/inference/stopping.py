@@ -1,0 +1,96 @@
+"""Whether to ask a model again: the chance that one more answer to a prompt is new."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.base import checks
+from condvendi_jax.base.devices import compiled_elsewhere, to_host
+from condvendi_jax.data import kernels, shapes
+from condvendi_jax.data.bandwidth import AUTO
+from condvendi_jax.data.similarities import Similarities
+from condvendi_jax.inference.datasets import Dataset, by_row
+from condvendi_jax.inference.quality import Asked
+from condvendi_jax.results.stopping import AskedPrompt, Enough
+from condvendi_jax.statistics import novelty
+
+kernel_values = compiled_elsewhere(kernels.of_all)
+
+
+@checks.outside_transformations
+def enough(
+    outputs: Any,
+    prompts: Any = None,
+    *,
+    until: float = 0.1,
+    most: int | None = None,
+    sure: bool = False,
+    quality: Any = None,
+    at_least: float | None = None,
+    level: float = 0.05,
+    encoder: Any = None,
+    similarity: Any = None,
+    clean: bool = True,
+    output_kernel: Any = None,
+) -> Enough:
+    """Whether each prompt has enough answers, by the chance that one more is new.
+
+    New answers count as the same as none before (docs/proofs.md); answers are drawn independently.
+
+    Args:
+      outputs, prompts: as of `evaluate`, the answers to a prompt in the order of asking. Where
+        `prompts` is None, each list of answers is of one prompt; all are, if they are no lists.
+      until: stop if the chance is at most this: the price of an answer over the worth of a new one.
+      most: the number of answers to a prompt at which to stop in any case.
+      sure: whether to stop only if the upper end of the chance is at most `until`.
+      quality, at_least: as of `evaluate`; good answers that are unlike earlier good ones are new.
+      level: the upper ends of a prompt hold at all numbers of answers with probability 1 - level.
+      encoder, similarity, clean, output_kernel: as of `evaluate`. Arrays, and encoders without a
+        bandwidth, need a kernel: a rule would change it with every answer.
+
+    Raises:
+      TypeError, ValueError: as `evaluate`, or there is no kernel, or a number is not valid.
+
+    Examples:
+      >>> import condvendi_jax as cv
+      >>> print(cv.enough([3, 7, 3, 3, 7, 3, 3, 3]))  # The classes of the answers to one prompt.
+      8 answers, the next one is new with a chance of 0 (at most 0.561): stop
+      'at most' holds at every look, with 95% confidence
+    """
+    price = "a number above 0 and below 1 (a price of 0 never stops)"
+    until = checks.check_number(until, name="until", above=0, below=1, expected=price)
+    level = checks.check_number(level, name="level", above=0, below=1)
+    largest = math.inf if most is None else checks.check_count(most, name="most", minimum=1)
+    sure = checks.check_flag(sure, name="sure")
+    checks.check_indices({"outputs": outputs, "quality": quality})
+    if not hasattr(outputs, "__len__"):
+        raise TypeError(f"outputs: expected a list or an array, received {type(outputs).__name__}.")
+    single = prompts is None and not isinstance(outputs, Similarities)
+    if single:
+        outputs = shapes.without_table(outputs, numbers := range(len(outputs)))
+        split = by_row({"": outputs}, numbers, lists=similarity is not None)[1]
+        single = isinstance(split, range) and getattr(outputs, "ndim", 2) < 3
+        prompts = [0] * len(outputs) if single else [*numbers]
+    data = Dataset.of({"": outputs}, prompts, encoder, similarity, clean, across=False)
+    rule = AUTO if data.encoder and data.encoder.bandwidth is not None else None
+    chosen: Any = {"output_kernel": output_kernel, "prompt_kernel": kernels.Indicator()}
+    chosen |= {"similar_prompts": False, "rule": rule}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*are below 1e-6")  # A few answers may all differ.
+        pairs = data.matched(refuse=True).pairs(**chosen)[""]
+    rated, pairs = Asked.of({"": pairs}, quality, at_least, None), pairs.gathered()
+    good = np.ones(pairs.n) if rated is None else 1.0 * (rated.values[""] >= rated.at_least)
+    kinds, points, results = pairs.prompt_kinds[1], to_host(pairs.arrays[0]), list[AskedPrompt]()
+    ids: Any = None if single else pairs.prompt_ids
+    labels = {number: label for (label, _), number in pairs.prompt_numbers.items()}
+    for rows in np.split(np.argsort(kinds, kind="stable"), np.cumsum(np.bincount(kinds))[:-1]):
+        similar = np.square(np.asarray(kernel_values(pairs.kernels[0], points[rows]), np.float64))
+        news, bounds = novelty.after_each(similar, good[rows], level)
+        stops = ((bounds if sure else news) <= until) | (np.arange(1, rows.size + 1) >= largest)
+        label = None if ids is None else labels.get(int(ids[rows[0]]), int(rows[0]))
+        last = float(news[-1]), float(bounds[-1]), bool(stops[-1])
+        after = int(stops.argmax()) + 1 if stops.any() else None
+        results.append(AskedPrompt(label, rows.size, *last, after, news, bounds))
+    return Enough(tuple(results), level)
