@@ -137,7 +137,9 @@ class Enough:
     most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
     sure: bool = flag(False, "Stop only if the upper end is at most --until.")
     text_encoder: str | None = flag(None, "As of condvendi score; all-MiniLM-L6-v2 if unset.")
-    similarity: str | None = flag(None, "As of condvendi score.", excludes=("text_encoder",))
+    similarity: str | None = flag(
+        None, "As of condvendi score.", excludes=("text_encoder", "output_bandwidth")
+    )
     output_bandwidth: float | None = flag(None, "Gaussian; the encoder's if unset.", above=0)
     prompt_field: str = flag("prompt", "The field with the prompt, any value of JSON.")
     answer_field: str = flag("answer", "The field with the answer.")
