@@ -61,8 +61,8 @@ class Enough(Result):
 
     def parts(self) -> list[str]:
         stopped, mean = sum(p.stop for p in self.prompts), tables.with_interval(self.new, self.ends)
-        words = f"{stopped:,} of {len(self.prompts):,} prompts have enough answers; one more is new with"
-        words += f" a mean chance of {mean}"
+        words = f"{stopped:,} of {len(self.prompts):,} prompts have enough answers; "
+        words += f"one more is new with a mean chance of {mean}"
         held = f"'at most' holds at every look, with {100 * (1 - self.level):g}% confidence"
         asked = sorted(self.prompts, key=lambda p: -np.nan_to_num(p.new, nan=1))
         rest = len(asked) - tables.LISTED
