@@ -1,4 +1,4 @@
-"""Order 2 at a design, order 1 by a series that is cut, and the limit of order 1: all samples."""
+"""Estimators of both orders, the limit of order 1, and what follows from a score: all samples."""
 
 import itertools
 from typing import Any
@@ -258,3 +258,84 @@ def shannon(rng: Rng, budget: Budget, value: Any) -> Evidence:
         lhs.append(numerics.conditional_entropy(k_x, k_t, weights=table.ravel()))
         rhs.append(value[0]({"p_{ij}": table}))
     return equal(lhs, rhs, cases={"one prompt": sizes[:, 0] == 1})
+
+
+@claim("cv-new-answers")
+def new_answers(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """All samples of k classes, of answers never alike, of drawn laws; many classes by moments."""
+    (bias, square, most, weight, factor, rest), rows = value, []
+    for trial, k in itertools.product(range(budget.trials(12)), (1, 2, 3, 4, 5)):
+        p, s, g = np.full(k, 1 / k), np.eye(k) * (trial == 0), np.ones(k)
+        if trial > 1:
+            p, s, g = rng.dirichlet(np.ones(3)), rng.uniform(size=(3, 3)), rng.uniform(size=3)
+            s, g = np.maximum(s, s.T), g ** (trial % 3)
+        x = np.indices((len(p),) * k).reshape(k, -1)
+        differs, every, i = 1 - (g * s)[:, x], np.arange(x.shape[1]), np.arange(k)[:, None]
+        seen, others = np.insert(differs, 0, 1.0, axis=1).cumprod(1), differs[x[:, None], i, every]
+        others[i, i] = 1
+        chances, y, m = p[x].prod(0), g[x] * seen[x, i, every], np.tensordot(p * g, seen, 1)
+        estimate, top = np.mean(g[x] * others.prod(1), axis=0), 0 * chances
+        mean, before, after = (part @ chances for part in (estimate, m[-2], m[-1]))
+        pairs = [(mean, before), (before, mean), (after, mean), (mean - after, bias({"k": k}))]
+        pairs += [(np.max(m[1:] - m[:-1]), 0)] + [pairs[3][::-1]] * (trial == 0)
+        pairs += [((estimate - m[-1]) ** 2 @ chances, square({"k": k}))] * (k > 1)
+        for n in range(1, k + 1):
+            gains = factor({r"\lambda": 0.9 - trial % 9 / 10, "M_k": m[n], "Y_i": y[:n]})
+            bets = np.reshape(gains, (n, -1))[::-1].cumprod(0)[::-1]
+            look = weight({"j": np.arange(1, n + 1)}) @ bets + rest({"k": n})
+            top = np.maximum(top, look)
+        levels = np.quantile(top, np.linspace(0, 1, 9), method="nearest") * (1 - 1e-12)
+        pairs += [(chances[top >= level].sum(), 1 / level) for level in levels]
+        rows += [(*pair, k, trial == 1) for pair in pairs]
+    for k, n in ((3, 4), (30, 35), (3000, 3519)):
+        one, two = 1 - np.array([1, 2]) / n
+        error = one ** (k - 1) / k + one**k / n + one * two ** (k - 2) * (4 / n**2 - 1 / k)
+        pairs = (error, square({"k": k})), (square({"k": k}), most({"k": k}))
+        rows += [(*pair, k, False) for pair in pairs]
+    lhs, rhs, sizes, apart = map(list, zip(*rows, strict=True))
+    return at_most(lhs, rhs, parameters={"k": sizes}, cases={"answers that are never alike": apart})
+
+
+@claim("cv-shares")
+def shares(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """Two laws of answers; their estimates by all samples of two answers each to one prompt."""
+    w, (a, b, c, d), rows = np.linspace(0, 1, 101), np.indices((3,) * 4).reshape(4, -1), []
+    weights = np.stack([w**2, 2 * w * (1 - w), (1 - w) ** 2], axis=1)
+    for _ in range(budget.trials(40)):
+        x, (p, q) = numerics.unit_features(rng, 3, 2), rng.dirichlet(np.ones(3), 2)
+        k, chances = (x @ x.T) ** 2, p[a] * p[b] * q[c] * q[d]
+        j = np.array([k[a, b], (k[a, c] + k[a, d] + k[b, c] + k[b, d]) / 4, k[c, d]])
+        true = np.array([p @ k @ p, p @ k @ q, q @ k @ q])
+        chosen, best = weights[np.argmin(weights @ j, axis=0)], np.min(weights @ true)
+        naive, held = chances @ np.sum(chosen.T * j, axis=0), chances @ (chosen @ j) @ chances
+        names = dict(zip(("J_{aa}", "J_{ab}", "J_{bb}"), true, strict=True))
+        real, least, share = chances @ chosen @ true, *(form(names) for form in value)
+        mixed, ends = share * p + (1 - share) * q, min(true[0], true[2])
+        pair = (least, mixed @ k @ mixed) if true[1] < ends else (ends, best)
+        rows += [pair, pair[::-1], (pair[0], best), (naive, best), (best, real)]
+        rows += [(held, real), (real, held)]
+    return at_most(*map(list, zip(*rows, strict=True)))
+
+
+@claim("cv-greedy")
+def greedy(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """Three to five rows, c such that even shares are best; first one row between two; subsets."""
+    (rate, certificate), rows = value, []
+    for trial in range(budget.trials(30)):
+        x = numerics.unit_features(rng, trial % 3 + 3, 3)
+        x = x if trial else np.array([[1, 0], [0.8, 0.6], [0.8, -0.6]])
+        k, w, best = 0.9 * (x @ x.T) ** 2, 0.0, np.arange(len(x)) >= 1 - trial % 2
+        np.fill_diagonal(k, 1)
+        best = best / best.sum()
+        s, c = best @ k @ best, 2 * k @ best - 0.08 * (best == 0)
+        for n in range(1, 8):
+            ends = ((n - 1) * w + np.eye(len(x))) / n
+            f = np.sum(ends @ k * ends, axis=1) - ends @ c
+            names, w = {"s": s, "j": np.arange(1, n + 1), "k": n}, ends[np.argmin(f)]
+            rows += [(min(f) + s, rate(names), trial % 2), (-s, min(f), 1)]
+        for n, v in itertools.product(range(1, len(x) + 1), (w, best)):
+            for kept in map(list, itertools.combinations(range(len(x)), n)):
+                names = {"r_i": (k @ v)[kept], "c_i": c[kept], "z": v @ k @ v, "k": n}
+                rows.append((certificate(names), np.mean(k[kept][:, kept]) - c[kept].mean(), 1))
+    lhs, rhs, every = zip(*rows, strict=True)
+    return at_most(lhs, rhs, cases={"an optimum with every row": every})

@@ -238,8 +238,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     prompts = next(iter(held.prompts.values())) if shared else _of_models(given, held.prompts)
     embed = {r: functools.partial(_embed, *used[r], noun[r], given, bar) for r in noun if r in used}
     compare, encoder = _comparison(given, held, used, bar), used.get("outputs", [None])[0]
-    fields = held.fields if kind == "records" else {}
-    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields)
+    fields, runs = held.fields if kind == "records" else {}, given.similarity == "calls"
+    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields, runs)
     dataset = dataset.matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)
@@ -354,6 +354,8 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         _note(given, "ids stand for prompts, as equal or different")
     if records.ASKED_ONCE in read.notes:
         _note(given, records.ASKED_ONCE)
+    if given.similarity == "calls":
+        _note(given, "runs are compared by their tool calls, in order: --similarity=calls")
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
     return read, described, False

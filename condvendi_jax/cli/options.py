@@ -55,8 +55,8 @@ class Options:
     encoder_device: str | None = flag(None, "Of encoders by name: cuda, mps, cpu; else the best.")
     encoder_batch_size: int = flag(32, "Items of a forward pass of encoders by name.")
     similarity: str | None = flag(
-        help="In place of embeddings, package.module:function of two outputs to one prompt that "
-        "returns their similarity, from 0 to 1; exact or code: 1 if equal but for how written.",
+        help="In place of embeddings, package.module:function, the similarity, from 0 to 1, of two "
+        "outputs to one prompt; exact, code: 1 if equal but for how written; calls: of tool calls.",
         excludes=("image_encoder", "text_encoder", "class_field"),
     )
     class_field: str | None = flag(
@@ -81,7 +81,7 @@ class Options:
     prompt_field: str | None = flag(
         None, "The only field with the prompt, as messages[-1]; if unset, all that was given."
     )
-    answer_field: str | None = flag(None, "The field that holds the answer, or a list of them.")
+    answer_field: str | None = flag(None, "The field of the answer or answers, or 'tool_calls'.")
     model_field: str | None = flag(
         None, "The field that names the model; 'model', or else the file, if unset."
     )
@@ -170,6 +170,11 @@ class Options:
     verbose: bool = flag(
         False, "Print all scores, differences, overlaps, choices and notes, not only the answer."
     )
+
+    def __post_init__(self) -> None:
+        compared = self.similarity or self.text_encoder or self.class_field
+        if self.answer_field == "tool_calls" and not compared:
+            object.__setattr__(self, "similarity", "calls")
 
     def is_set(self, *names: str) -> bool:
         """Whether one of these flags has another value than its default."""

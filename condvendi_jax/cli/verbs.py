@@ -137,7 +137,9 @@ class Enough:
     most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
     sure: bool = flag(False, "Stop only if the upper end is at most --until.")
     text_encoder: str | None = flag(None, "As of condvendi score; all-MiniLM-L6-v2 if unset.")
-    similarity: str | None = flag(None, "As of condvendi score.", excludes=("text_encoder",))
+    similarity: str | None = flag(
+        None, "As of condvendi score.", excludes=("text_encoder", "output_bandwidth")
+    )
     output_bandwidth: float | None = flag(None, "Gaussian; the encoder's if unset.", above=0)
     prompt_field: str = flag("prompt", "The field with the prompt, any value of JSON.")
     answer_field: str = flag("answer", "The field with the answer.")
@@ -218,8 +220,7 @@ def enough(argv: Sequence[str]) -> int | None:
         raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
     asked, status, output = collections.defaultdict[str, list[Any]](list), None, sys.stdout
     how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
-    if given.output_bandwidth is not None:
-        how["output_kernel"] = Gaussian(given.output_bandwidth)
+    how["output_kernel"] = given.output_bandwidth and Gaussian(given.output_bandwidth)
     source = files.expanded(words[0]) if words else 0
     with contextlib.redirect_stdout(sys.stderr):  # What encoders print is no result.
         if given.similarity:

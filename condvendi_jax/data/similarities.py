@@ -111,7 +111,7 @@ class Similarities:
 
         Args:
           function: returns the similarity of two outputs, 1 for equal ones, or its import path;
-            'exact' or 'code' for texts that are equal but for how they are written.
+            'exact' or 'code' for texts that are equal but for how they are written; or 'calls'.
             With an attribute `batch_size`, it takes two lists of at most so many outputs and
             returns a number for each pair. Ten pairs are tried in both orders, which must agree.
             `details` is a mapping of what else its values depend on, such as weights.

@@ -82,8 +82,19 @@ def code(text: str) -> str:
     return " ".join(re.findall(r"\w+|[^\w\s]", _COMMENTS.sub(lambda match: match[1] or "", text)))
 
 
-#: By name: texts are the same if their keys are equal.
-BUILT_IN = {"exact": exact, "code": code}
+def calls(one: str, other: str) -> float:
+    """The share L / (n + m - L) of two runs of n and m tool calls, one a line, L in one order."""
+    runs = [[*filter(None, map(str.strip, text.split("\n")))] for text in (one, other)]
+    tools = [[re.split(r"[({]", call)[0].strip() or call for call in run] for run in runs]
+    equal = [np.equal.outer(*(np.array(part, object) for part in parts)) for parts in (runs, tools)]
+    common, total = np.zeros(len(runs[1]) + 1), sum(map(len, runs))
+    for row in np.mean(equal, axis=0):  # A tool with other arguments, after ( or {, counts 1/2.
+        common[1:] = np.maximum.accumulate(np.maximum(common[1:], common[:-1] + row))
+    return float(common[-1] / (total - common[-1])) if total else 1.0
+
+
+#: By name: texts are the same if their keys are equal, or similar as `calls` says.
+BUILT_IN: dict[str, Callable[..., Any]] = {"exact": exact, "code": code, "calls": calls}
 
 
 def as_loaded(function: Any) -> LoadedEncoder:
@@ -112,8 +123,9 @@ def matrices(
 ) -> dict[Any, np.ndarray]:
     """The matrix `[k, k]` of the items of each label: see `Similarities.from_function`."""
     loaded = as_loaded(function)
-    if loaded.spec in BUILT_IN:
-        texts = np.fromiter(map(loaded.encoder, interface.checked_texts(items)), object)
+    items = interface.checked_texts(items) if loaded.spec in BUILT_IN else items
+    if loaded.spec in BUILT_IN and loaded.encoder is not calls:
+        texts = np.fromiter(map(loaded.encoder, items), object)
         kinds = checks.number_values(texts)[1]
         return {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
     keys = list(map(_key, items))
@@ -161,7 +173,7 @@ def _computed(
     """The value of every pair; those in the cache are not computed again."""
     size = getattr(loaded.encoder, "batch_size", 1)
     checks.check_count(size, name="batch_size", minimum=1)
-    known = loaded.source and _is_known(loaded.encoder)
+    known = loaded.spec not in BUILT_IN and loaded.source and _is_known(loaded.encoder)
     shelf = Shelf.of(cache, loaded, "similarity") if known else None
     kept = shelf.read(set(pairs)) if shelf else {}
     values = {key: float(row[0]) for key, row in kept.items()}

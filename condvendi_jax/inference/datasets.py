@@ -36,6 +36,7 @@ class Dataset:
     read: str = ""  # What the outputs and prompts are and what was cut from them, in a line.
     # Of records, the names of those of `prompts` and of `answers`.
     fields: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    runs: bool = False  # Whether the outputs are the tool calls of runs, not what a model said.
 
     @classmethod
     def of(
@@ -55,7 +56,8 @@ class Dataset:
             if encoder is not None:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             compare = functools.partial(compare_pairs, similarity, across=across)
-            return cls(outputs, prompts, compare=compare).cleaned(clean)
+            runs = isinstance(similarity, str) and similarity == "calls"
+            return cls(outputs, prompts, compare=compare, runs=runs).cleaned(clean)
         seen = {name: pictures.checked(rows, "outputs") for name, rows in outputs.items()}
         kind = "images" if all(seen.values()) else "texts"
         if kind == "texts" and not _are_texts(outputs):
@@ -96,8 +98,8 @@ class Dataset:
 
     @property
     def texts(self) -> dict[str, list[str]]:
-        """The texts of the models whose outputs are texts."""
-        outputs = self.outputs.items()
+        """The texts of the models whose outputs are texts that a model said."""
+        outputs = () if self.runs else self.outputs.items()
         return {name: [*map(str, texts)] for name, texts in outputs if _are_texts(texts)}
 
     @functools.cached_property
@@ -109,7 +111,8 @@ class Dataset:
     @property
     def noun(self) -> str:
         """What texts call the outputs: see `Evaluation.noun`."""
-        return "answers" if self.texts else "pictures" if "outputs" in self.embed else "outputs"
+        other = "pictures" if "outputs" in self.embed else "outputs"
+        return "runs" if self.runs else "answers" if self.texts else other
 
     @property
     def prompt_texts(self) -> Any:

@@ -14,7 +14,9 @@ ASSISTANTS = ("assistant", "model")
 _USERS = ("user", "human")
 _SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
-_ATTACHED = ("tool_calls", "function_call", "images", "files")  # Beside the content of a message.
+CALLS, NO_CALL = "tool_calls", "(no calls)"  # Of a message, or of a run.
+_BESIDE = "text|thinking|reasoning|result|refusal|image|audio|document"  # Blocks beside calls.
+_ATTACHED = (CALLS, "function_call", "images", "files")  # Beside the content of a message.
 _LONGEST = 1000  # Characters of JSON that are shown.
 _ERROR = re.compile(
     r"\W*(none|null|nan|n/?a|undefined|(no|empty) (answer|response|output))\W*\Z"
@@ -72,6 +74,30 @@ def assistant_text(completion: Any, name: str = "completion") -> str:
     return "\n\n".join(text for role, text in turns if role in ASSISTANTS and text)
 
 
+def calls(value: Any, name: str) -> list[str]:
+    """Return the tool calls in a list of calls or messages, each as `tool {"its": "arguments"}`."""
+    value = [value] if isinstance(value, dict) and "role" in value else value
+    if not isinstance(value, list):
+        raise Unfit(f"expected a list of tool calls or messages in {name}, received {value!r:.40}")
+    lines = []
+    for one in value:
+        one = one if isinstance(one, dict) else {"name": one}
+        if one.get("role") in ASSISTANTS:
+            parts = one["content"] if isinstance(one.get("content"), list) else []
+            parts = [part for part in [one.get("function_call"), *parts] if isinstance(part, dict)]
+            lines += calls(one.get(CALLS) or [], name) + calls(parts, name)
+        elif "role" not in one and not re.search(_BESIDE, str(one.get("type"))):
+            one = one["function"] if isinstance(one.get("function"), dict) else one
+            tool = one.get("name", one.get("function"))
+            args = one.get("arguments", one.get("input"))
+            with contextlib.suppress(ValueError, RecursionError):
+                args = json.loads(args) if isinstance(args, str) and args else args or {}
+            if not (isinstance(tool, str) and tool.strip() and isinstance(args, dict)):
+                raise Unfit(f"expected a name and JSON arguments in {name}, received {one!r:.80}")
+            lines.append(f"{' '.join(tool.split())} {label(args, 10**9)}".removesuffix(" {}"))
+    return lines
+
+
 def given_text(value: Any, name: str, answers: Collection[str] | None = None) -> str:
     """Return a text, or the text of all chat messages, with roles unless all are the user's.
 
@@ -94,11 +120,11 @@ def holds_text(value: Any) -> bool:
     return isinstance(value, str) or bool(messages_of(value))
 
 
-def label(value: Any) -> str:
+def label(value: Any, longest: int = _LONGEST) -> str:
     """Return a value as JSON, or the digest of a long one."""
     text = json.dumps(value, sort_keys=True, default=repr, ensure_ascii=False)
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
-    return text if len(text) <= _LONGEST else digest
+    return text if len(text) <= longest else digest
 
 
 def messages_of(value: Any) -> list[dict[str, Any]] | None:

@@ -302,7 +302,10 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 field, score = "answer", (sample.scores or {}).get(scorer)
                 # Inspect leaves out NaN too.
                 answer = None if score is None or score.value != score.value else score.answer
-            yield number, {"model": log.eval.model, "prompt": prompts[sample.id], field: answer}
+            later = (turn for turn in sample.messages if turn.source != "input")
+            run = [vars(one) for turn in later for one in getattr(turn, answers.CALLS, None) or ()]
+            row = {"model": log.eval.model, "prompt": prompts[sample.id], field: answer}
+            yield number, row | {answers.CALLS: run if run or answer else None}
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: is not a log of Inspect: {error}") from error
 

@@ -16,7 +16,7 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
 from condvendi_jax.records import cleaning, matching
-from condvendi_jax.records.answers import Unfit, doubts, is_blank, label
+from condvendi_jax.records.answers import CALLS, Unfit, doubts, is_blank, label
 from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
 from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row, values
@@ -108,8 +108,8 @@ def read_records(
     Args:
       paths: files, folders, or patterns such as `runs/*.jsonl` and `runs/**/answers.jsonl`.
       prompt_field: the only field of the prompt, as `a.b`; if unset, all that the model was given.
-      answer_field: the field of the answer or answers, or several with commas, a model each. If
-        unset, the one of `ANSWER_FIELDS`, or another if its texts alone vary within prompts.
+      answer_field: the field of the answers; several with commas, a model each; 'tool_calls' for
+        what agents did. If unset, the one of `ANSWER_FIELDS`, or another whose texts alone vary.
       model_field: the field of the model's name; if unset, one of `MODEL_FIELDS`, or else the file.
       names: the names of models by their path or pattern in `paths`, whatever their records say.
       clean: cut what stands around answers: reasoning such as `<think>...</think>`, the prompt
@@ -162,7 +162,7 @@ def read_records(
         lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
         checks.warn("\n".join(lines))
-    if doubtful:
+    if doubtful and answer_field != CALLS:  # Many prompts may have one run.
         checks.warn("\n".join(["some answers may not be what a model said:", *doubtful]))
     names_of = dict.fromkeys(name for row in every for name in row.asked.fields)
     fields = {"answers": [*dict.fromkeys(row.field for row in every)], "prompts": [*names_of]}
@@ -304,7 +304,7 @@ def _read_file(
     for k, (_, row) in enumerate(lines):
         if isinstance(row, Row):
             places[row.model].append((k, row))
-    for of_model in places.values():
+    for of_model in () if named.answer == CALLS else places.values():
         prompts = [None if row.asked.is_id else row.asked.text for _, row in of_model]
         texts = cleaning.cleaned([row.answer for _, row in of_model], prompts)
         cut.update(texts.cut)

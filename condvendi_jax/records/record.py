@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.records import answers as texts
-from condvendi_jax.records.answers import Unfit, messages_of
+from condvendi_jax.records.answers import CALLS, NO_CALL, Unfit, messages_of
 from condvendi_jax.records.formats import FORMATS, Format
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
@@ -90,15 +90,19 @@ class Record:
         forms = _forms_of(tuple(self.row))
         marked = (f for f in forms if all(values(self.row, path) for path in f.marks.split()))
         self.form = next(marked, _PLAIN)  # A path may lead to null.
-        if self.named.answer and self.named.answer in re.split(r"[ \[]", self.form.answers):
+        self.runs, places = self.named.answer == CALLS, re.split(r"[ \[]", self.form.answers)
+        if self.form.answers and self.named.answer in (CALLS, *places):
             self.named = self.named._replace(answer=None)  # Its place in the field is known.
         said = [] if self.form.answers else known_fields(row, ANSWER_FIELDS)
         self.row |= {field: _inner(row[field]) for field in said}
-        if not (self.form.answers or self.named.answer or said) or self.named.answer == LAST_TURN:
+        if (self.named.answer or bool(self.form.answers or said)) in (False, LAST_TURN, CALLS):
             for field in known_fields(row, _CHATS):
-                turns = messages_of(row[field]) or [{}]  # The last turn answers those before.
-                if turns[1:] and turns[-1].get("role") in texts.ASSISTANTS:
-                    self.row |= {"messages": turns[:-1], LAST_TURN: turns[-1]}
+                chat = messages_of(row[field]) or [{}]  # The last turn answers those before.
+                at = [k for k, turn in enumerate(chat) if turn.get("role") in texts.ASSISTANTS]
+                if self.runs and at:
+                    self.row |= {"messages": chat[: at[0]], CALLS: row.get(CALLS) or chat[at[0] :]}
+                elif chat[1:] and at[-1:] == [len(chat) - 1]:
+                    self.row |= {"messages": chat[:-1], LAST_TURN: chat[-1]}
 
     @property
     def is_complete(self) -> bool:
@@ -138,7 +142,8 @@ class Record:
             try:
                 about = self.weight(answer), self.batch(answer)
                 beside = {field: self.beside(field, answer) for field in self.named.beside}
-                said = texts.checked(texts.assistant_text(answer.value, answer.name), answer.name)
+                run = "\n".join(texts.calls(*answer[:2])) or NO_CALL if self.runs else answer.value
+                said = texts.checked(texts.assistant_text(run, answer.name), answer.name)
                 yield Row(model, prompt, said, self._said[0], *about, beside)
             except Unfit as error:
                 yield error
@@ -168,15 +173,14 @@ class Record:
             return field, _inner(held[0]) if one else held, not one
         field = self._answer_field()
         value = self.row[field]
-        if isinstance(value, str) and field.strip().casefold() in _LISTS:
+        if isinstance(value, str) and field.strip().casefold() in (*_LISTS, CALLS):
             value = texts.listed(value)
-        if isinstance(value, list):  # Beside its texts, a message may have blocks of reasoning.
-            value = [part for part in value if not texts.is_thinking(part)]
-        parts = value if isinstance(value, list) else []
-        roles = [part.get("role") if isinstance(part, dict) else None for part in parts]
+        if self.runs or not isinstance(value, list):
+            return field, value, isinstance(value, list) and {*map(type, value)} == {list}
+        value = [part for part in value if not texts.is_thinking(part)]  # Blocks of a message.
+        roles = [part.get("role") if isinstance(part, dict) else None for part in value]
         # A conversation is one answer; a model's messages are several.
-        several = None in roles or {*roles} <= {*texts.ASSISTANTS}
-        return field, value, isinstance(value, list) and several
+        return field, value, None in roles or {*roles} <= {*texts.ASSISTANTS}
 
     def answers(self) -> list[Answer]:
         """The answers, at least one."""

@@ -213,7 +213,7 @@ class Evaluation(Result):
       quality: how many outputs are good, and good and different; None without quality.
       failed: why optional parts, such as 'quality', could not be computed, by name.
       read: which outputs and prompts these are, and what was cut from them; '' of arrays.
-      noun: what texts call the outputs: 'answers' if they are texts, 'pictures', or 'outputs'.
+      noun: what texts call the outputs: 'answers', 'pictures', 'runs' of agents, or 'outputs'.
     """
 
     n: int

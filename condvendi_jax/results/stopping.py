@@ -35,7 +35,7 @@ class AskedPrompt(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Enough(Result):
-    """Whether each prompt has enough answers, and whether all have, `stop`. Prints a line for each.
+    """Whether each prompt has enough answers, and whether all have, `stop`. Prints as lines.
 
     `new` is the mean over the prompts with two answers or more, `ends` are those of its interval at
     95% over prompts, None of one. `at_most` is that of one prompt, NaN of several.
@@ -61,6 +61,10 @@ class Enough(Result):
 
     def parts(self) -> list[str]:
         stopped, mean = sum(p.stop for p in self.prompts), tables.with_interval(self.new, self.ends)
-        words = f"{stopped} of {len(self.prompts)} prompts have enough answers; mean chance {mean}"
+        words = f"{stopped:,} of {len(self.prompts):,} prompts have enough answers; "
+        words += f"one more is new with a mean chance of {mean}"
         held = f"'at most' holds at every look, with {100 * (1 - self.level):g}% confidence"
-        return [*[words] * (len(self.prompts) > 1), *map(str, self.prompts), held]
+        asked = sorted(self.prompts, key=lambda p: -np.nan_to_num(p.new, nan=1))
+        rest = len(asked) - tables.LISTED
+        shown = [*map(str, asked[: tables.LISTED]), *[f"... and {rest:,} others"] * (rest > 0)]
+        return [*[words] * (len(asked) > 1), *shown, held]

@@ -189,7 +189,7 @@ def test_similarities_by_name_are_classes_of_equal_keys(name, tmp_path, monkeypa
 
 
 def test_unknown_similarities_and_other_items_are_refused():
-    with pytest.raises(ValueError, match="expected exact, code or package.module:function, rec"):
+    with pytest.raises(ValueError, match="expected exact, code, calls or package"):
         cv.evaluate([["a", "b"]], ["p"], similarity="exat")
     with pytest.raises(TypeError, match="expected a text"):
         cv.evaluate([[1, 2], [3, 4]], ["p", "q"], similarity="exact")
