@@ -77,8 +77,6 @@ class Mix(Result):
         """The effective number against the mean quality; without a quality, the shares."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        title = "No gain over the most diverse model is shown"
-        if self.is_shown:
-            title = f"{len(self.asked)} models give {self.gain.value:.2g} times as many different "
-            title += f"answers as {self.best}"
-        return plots.of_mix(self, title)
+        times = f"{self.gain.value:.2g} times as many different answers as {self.best}"
+        title = f"{len(self.asked)} models give {times}"
+        return plots.of_mix(self, title if self.is_shown else f"No gain over {self.best} is shown")
