@@ -116,7 +116,7 @@ def mix(
         largest = f"at most {most:.9g}, the largest mean quality" + " at this cost" * bool(costs)
         raise ValueError(f"least_quality: expected {largest}, received {least:g}.")
     progress("shares")
-    floors, known = [least], [None] * len(pairs)
+    floors, known = [least], list[Any]([None] * len(pairs))
     if quality is not None:
         free, known = whole.shares(min(whole.quality)) @ whole.quality, whole.quality.tolist()
         floors += np.linspace(free, most, 7).tolist()
@@ -149,7 +149,7 @@ class _Prompts(NamedTuple):
 
     def within(self, least: float) -> np.ndarray:
         """The models within the limits, or all if none is, the most diverse first."""
-        within, ordered = (self.limits(least) >= 0).all(axis=0), self.similar.diagonal().argsort()
+        within, ordered = self.limits(least).min(axis=0) >= 0, self.similar.diagonal().argsort()
         return ordered[within[ordered]] if within.any() else ordered
 
     def shares(self, least: float) -> np.ndarray:
@@ -217,10 +217,11 @@ def _held_out(folds: Sequence[_Prompts], least: float, names: Sequence[str]) -> 
     with np.errstate(over="ignore"):  # Of errors that say nothing.
         every = [intervals.ratio(*both, g - 1) for both in zip(ratios, errors, strict=True)]
         low, high = winner_interval(every, 0.05)
-        estimates = map(Estimate.of, (score.in_logarithms().inverted(), rating))
+        estimate = Estimate.of(score.in_logarithms().inverted())
     value, ends = float(1 / ratios[0]), (1 / high, 1 / low if low > 0 else math.inf)
+    gain = Estimate(value, float(errors[0]) * value**2, ends)
     shares = dict(zip(names, fixed.tolist(), strict=True))
-    return Floor(least, shares, *estimates, Estimate(value, float(errors[0]) * value**2, ends))
+    return Floor(least, shares, estimate, Estimate.of(rating), gain)
 
 
 def _lowest(values: np.ndarray, limits: np.ndarray) -> float:

@@ -22,15 +22,15 @@ class Floor(NamedTuple):
 class Mix(Result):
     """The shares in which to ask models. Prints as a few lines.
 
-    The score, the gain and the quality are those of groups of prompts, each with the shares and the
-    best model that the other groups choose, and intervals at 95% over groups.
+    The score, the gain and the quality are those of groups of prompts, each with the shares that
+    the other groups choose, and intervals at 95% over groups.
     """
 
     shares: dict[str, float]  # Of each model, by all prompts.
     score: Estimate  # The effective number of answers of the mixture, 1 / w' J w.
     fitted: float  # The score of `shares` on the prompts that chose them: too large.
     best: str  # The most diverse model within the limits, or of all where no model meets them.
-    gain: Estimate  # The score of the mixture over that of the best model.
+    gain: Estimate  # The score over that of `best`, whichever model may be the most diverse.
     quality: Estimate | None  # The mean quality; None where there is none.
     cost: float | None  # The mean price of an answer at `shares`.
     least_quality: float | None
