@@ -27,8 +27,6 @@ from condvendi_jax.statistics.influences import Error, root_mean_square
 from condvendi_jax.statistics.multiplicity import winner_interval
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
-_FLOORS = 7  # Of the frontier.
-_LEVEL = 0.05  # Of intervals.
 _GAP = 1e-6  # By how much of it w' J w may exceed the least one.
 _TOO_SMALL = 1e-3  # Of w' J w, relative to the mean of models: below, it is 0 as far as is known.
 _LEAST = 1e-8  # Smaller shares, and parts of a limit, are rounding.
@@ -89,51 +87,49 @@ def mix(
         checks.check_indices({"outputs": models[name], "quality": numbers})
         pairs[name].refuse_weights("shares of models")
     none: Any = {name: np.zeros(rows.n) for name, rows in pairs.items()}
-    rated, least = of_outputs(none if quality is None else quality, pairs), 0.0
+    rated = of_outputs(none if quality is None else quality, pairs)
+    least, spare = 0.0, np.zeros(len(pairs))  # By how much an answer costs less than the most.
     if quality is not None:
         least = checks.check_number(least_quality, name="least_quality", above=-math.inf)
-    spare = np.zeros(len(pairs))  # What an answer of each model costs less than the most.
     if most_cost is not None:
         how: Any = {"above": -math.ulp(0.0), "expected": "a finite number of at least 0"}
-        spare += checks.check_number(most_cost, name="most_cost", **how)
         prices = of_each_model(costs, pairs, "costs").items()
-        spare -= [checks.check_number(price, name=f"costs: {m}", **how) for m, price in prices]
+        prices = np.array([checks.check_number(x, name=f"costs: {m}", **how) for m, x in prices])
+        spare = checks.check_number(most_cost, name="most_cost", **how) - prices
         if spare.max() < 0:
-            cheapest = f"at least {most_cost - spare.max():g}, the price of the cheapest model"
+            cheapest = f"at least {min(prices):g}, the price of the cheapest model"
             raise ValueError(f"most_cost: expected {cheapest}, received {most_cost!r}.")
     rows, paired = Rows.of(pairs), next(iter(pairs.values())).paired
     shared, chosen = rows.shared([*pairs]), rows.chosen([*pairs])
     if paired and shared.sum() < FEWEST_TESTED:
         fewest = f"at least {FEWEST_TESTED} that all models answer, received {shared.sum()}"
         raise ValueError(f"prompts: expected {fewest}.")
-    plan.count = plan.count or min(DEFAULT_GROUPS, max(2, min(map(len, chosen.values())) // 4))
+    pairs, usual = rows.restricted([*pairs]), max(2, min(map(len, chosen.values())) // 4)
+    plan.count = plan.count or min(DEFAULT_GROUPS, usual)
     progress("pairs of answers")
-    grouped = groups_of(pairs := rows.restricted([*pairs]), plan)
-    pooled = Pooled(pairs, grouped)
+    pooled = Pooled(pairs, grouped := groups_of(pairs, plan))
     if paired and population.splits(pooled.group, pooled.prompt):
         raise ValueError(f"groups: expected a label for each prompt; {reasons.SPLIT}.")
     folds = _folds(pooled, np.concatenate([rated[name][chosen[name]] for name in pairs]), spare)
-    if least > (most := folds[0].most) + _LEAST * abs(most):
+    whole, most = folds[0], folds[0].most
+    if least > most + _LEAST * abs(most):
         largest = f"at most {most:.9g}, the largest mean quality" + " at this cost" * bool(costs)
         raise ValueError(f"least_quality: expected {largest}, received {least:g}.")
     progress("shares")
-    whole, floors = folds[0], [least]
+    floors, known = [least], list[Any]([None] * len(pairs))
     if quality is not None:
-        free = whole.shares(min(whole.quality)) @ whole.quality
-        floors += np.linspace(free, most, _FLOORS).tolist()
-    points = [_held_out(folds, floor, [*pairs]) for floor in floors]
-    _, shares, score, rating, gain = points[0]
-    w, known = np.array([*shares.values()]), [None] * len(pairs)
-    if quality is not None:
-        known = whole.quality.tolist()
+        free, known = whole.shares(min(whole.quality)) @ whole.quality, whole.quality.tolist()
+        floors += np.linspace(free, most, 7).tolist()
+    first, *frontier = (_held_out(folds, floor, [*pairs]) for floor in floors)
+    w = np.array([*first.shares.values()])
     similar = np.array([w @ whole.similar @ w, *whole.similar.diagonal()]) / whole.pairs
     fitted, *alone = [1 / x if x > intervals.NO_PAIR else math.inf for x in similar.tolist()]
-    chosen_by = shares, score, fitted, [*pairs][whole.within(least)[0]], gain
+    estimates = first.shares, first.score, fitted, [*pairs][whole.within(least)[0]], first.gain
     cost = None if most_cost is None else float(most_cost - spare @ w)
-    within = None if quality is None else rating, cost, least_quality, most_cost
+    limits = None if quality is None else first.quality, cost, least_quality, most_cost
     single = dict(zip(pairs, zip(alone, known, strict=True), strict=True))
-    units = reasons.in_words([*grouped.values()][0].units)
-    return Mix(*chosen_by, *within, tuple(points[1:]), single, units, int(np.sum(~shared)))
+    units = reasons.in_words([*grouped.values()][0].units), int(np.sum(~shared))
+    return Mix(*estimates, *limits, tuple(frontier), single, *units)
 
 
 class _Prompts(NamedTuple):
@@ -153,7 +149,7 @@ class _Prompts(NamedTuple):
 
     def within(self, least: float) -> np.ndarray:
         """The models within the limits, or all if none is, the most diverse first."""
-        within, ordered = (self.limits(least) >= 0).all(axis=0), self.similar.diagonal().argsort()
+        within, ordered = self.limits(least).min(axis=0) >= 0, self.similar.diagonal().argsort()
         return ordered[within[ordered]] if within.any() else ordered
 
     def shares(self, least: float) -> np.ndarray:
@@ -220,11 +216,12 @@ def _held_out(folds: Sequence[_Prompts], least: float, names: Sequence[str]) -> 
     errors = ratios * root_mean_square(apart.T)
     with np.errstate(over="ignore"):  # Of errors that say nothing.
         every = [intervals.ratio(*both, g - 1) for both in zip(ratios, errors, strict=True)]
-        low, high = winner_interval(every, _LEVEL)
-        estimates = map(Estimate.of, (score.in_logarithms().inverted(), rating))
+        low, high = winner_interval(every, 0.05)
+        estimate = Estimate.of(score.in_logarithms().inverted())
     value, ends = float(1 / ratios[0]), (1 / high, 1 / low if low > 0 else math.inf)
+    gain = Estimate(value, float(errors[0]) * value**2, ends)
     shares = dict(zip(names, fixed.tolist(), strict=True))
-    return Floor(least, shares, *estimates, Estimate(value, float(errors[0]) * value**2, ends))
+    return Floor(least, shares, estimate, Estimate.of(rating), gain)
 
 
 def _lowest(values: np.ndarray, limits: np.ndarray) -> float:

@@ -22,15 +22,15 @@ class Floor(NamedTuple):
 class Mix(Result):
     """The shares in which to ask models. Prints as a few lines.
 
-    The score, the gain and the quality are those of groups of prompts, each with the shares and the
-    best model that the other groups choose, and intervals at 95% over groups.
+    The score, the gain and the quality are those of groups of prompts, each with the shares that
+    the other groups choose, and intervals at 95% over groups.
     """
 
     shares: dict[str, float]  # Of each model, by all prompts.
     score: Estimate  # The effective number of answers of the mixture, 1 / w' J w.
     fitted: float  # The score of `shares` on the prompts that chose them: too large.
     best: str  # The most diverse model within the limits, or of all where no model meets them.
-    gain: Estimate  # The score of the mixture over that of the best model.
+    gain: Estimate  # The score over that of `best`, whichever model may be the most diverse.
     quality: Estimate | None  # The mean quality; None where there is none.
     cost: float | None  # The mean price of an answer at `shares`.
     least_quality: float | None
@@ -77,8 +77,6 @@ class Mix(Result):
         """The effective number against the mean quality; without a quality, the shares."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        title = "No gain over the most diverse model is shown"
-        if self.is_shown:
-            title = f"{len(self.asked)} models give {self.gain.value:.2g} times as many different "
-            title += f"answers as {self.best}"
-        return plots.of_mix(self, title)
+        times = f"{self.gain.value:.2g} times as many different answers as {self.best}"
+        title = f"{len(self.asked)} models give {times}"
+        return plots.of_mix(self, title if self.is_shown else f"No gain over {self.best} is shown")
