@@ -40,9 +40,9 @@ def select(
 
     Every step adds the row after which `1 / score - trade * mean quality` of the chosen rows is
     least; of equal ones, the row of the lowest number. 1 / score is the mean similarity of two
-    chosen rows. The first is the row of best quality or, without quality, of largest influence
-    (`contributions`), O(n^2 d); every further step is O(n d). Greedy sets are often, not always the
-    best: see `gap`.
+    chosen rows, with themselves too. The first is the row of best quality or, without quality, of
+    largest influence (`contributions`), O(n^2 d); every further step is O(n d). Greedy sets are
+    often, not always the best: see `gap`.
 
     Conditional-RKE is large where the same prompt has different outputs, so that the rows of a few
     prompts are chosen first, unless `per_prompt` limits their number.
@@ -83,8 +83,9 @@ def select(
     start, gains = None, np.zeros(pairs.n)
     if quality is not None:
         values = checks.check_weights(quality, pairs.n, name="quality", signed=True)
-        start, gains = np.argmax(values), np.subtract(values, np.max(values), dtype=np.float64)
-        limits = {"above": -math.ulp(0), "below": 1e30 / max(1, -gains.min())}  # As float32 has.
+        start, gains = np.argmax(values), np.asarray(values, np.float64)
+        gains = gains - np.partition(gains, -k)[-k]  # So that rows that compete keep their digits.
+        limits = {"above": -math.ulp(0), "below": 1e30 / max(1, np.ptp(gains))}  # As float32 has.
         words = "a number of at least 0, and below 1e30 over the range of quality"
         gains *= checks.check_number(trade, name="trade", expected=words, **limits)
     near = pairs.gathered()

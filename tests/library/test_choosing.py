@@ -88,8 +88,9 @@ def test_quality_in_any_unit_and_dtype_gives_the_same_rows():
     outputs, quality = draw(N)[0].astype(np.float32), np.arange(N) % 8
     expected = cv.select(outputs, k=6, quality=quality, trade=0.25, **kernels(False)).rows
     worse = np.where(quality == 0, -1e9, quality)  # Rows that are not chosen.
-    units = [(quality + 2.0**40, 1), (worse, 1), (quality.astype("u1"), 1), (8.0 * quality, 8)]
-    for same, unit in units:
+    better = np.where(np.arange(N) == 7, 1e9, quality)  # The first row that is chosen.
+    units = [(quality + 2.0**40, 1), (quality.astype("u1"), 1), (8.0 * quality, 8)]
+    for same, unit in [(better, 1), (worse, 1), *units]:
         chosen = cv.select(outputs, k=6, quality=same, trade=0.25 / unit, **kernels(False))
         assert chosen.rows.tolist() == expected.tolist()
     assert not (expected == cv.select(outputs, k=6, **kernels(False)).rows).all()
