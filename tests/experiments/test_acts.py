@@ -73,7 +73,7 @@ def brute(similarity, quality, weight, dpp):
 @pytest.mark.parametrize(("dpp", "weight"), [(False, 0.3), (True, 0.8)])
 def test_the_rivals_choose_as_their_definitions_say(dpp, weight):
     generator = np.random.default_rng(1)
-    rows, quality = generator.normal(size=(5, 7, 9)), generator.uniform(size=(5, 7))
+    rows, quality = generator.normal(size=(20, 7, 5)), generator.uniform(size=(20, 7))
     rows /= np.linalg.norm(rows, axis=2, keepdims=True)
     alike = rows @ rows.swapaxes(1, 2)
     expected = [brute(*one, weight, dpp) for one in zip(alike, quality, strict=True)]
