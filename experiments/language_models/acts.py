@@ -1,4 +1,4 @@
-"""Acts on the scores, stop, mix and choose, each judged on prompts that set nothing of it."""
+"""Stop, mix and choose by the scores, each judged on prompts that did not tune it."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ MEASURES = {
     "choose": ("utility", "classes", "reward"),
 }
 PRICES = 0.2, 0.1, 0.3  # Of an answer, where a new class is worth 1.
-FLOORS, _RESAMPLES = (8.2, 8.6), 500  # Least mean rewards of mixtures; of the sets of people.
+FLOORS, _RESAMPLES = (8.2, 8.6), 500  # Least mean rewards of a mixture; draws of people's sets.
 CHOSEN, GOOD = 4, 6.0  # How many answers are chosen; the reward from which one is good.
 _AFTER, _UNTIL = (3, 5, 8), np.linspace(-0.01, 1, 102)  # The first `until` never stops.
 _TRADES = 0.05, 0.1, 0.2, 0.3, 0.5  # Similarity for the range of all rewards.
@@ -53,7 +53,7 @@ class Acts(lab.Study):
         return {"act": (*(f"stop at {price:g}" for price in PRICES), *list(MEASURES)[1:])}
 
     def compute(self, state, context, *, act):
-        """What each rule of an act reaches, and by how much the first is `ahead` in one measure."""
+        """What rules reach on prompts that did not tune them, and how far the first is `ahead`."""
         generator, count = np.random.default_rng(context.shared_seed), state[-1].shape[1]
         pairs = [np.array_split(generator.permutation(count), 2) for _ in range(self.halves)]
         halves = [*pairs, *(pair[::-1] for pair in pairs)]
@@ -179,6 +179,7 @@ def _mix(state: Any, kernel: Any, halves: Any, deal: Any) -> xr.Dataset:
 
 
 def _choose(state: Any, kernel: Any, halves: Any, _: Any) -> xr.Dataset:
+    """Of each rule's four answers to a prompt: the rewards of the different classes."""
     m, p, n, _ = state[1].shape
     sets, classes, r = (of.reshape(m * p, n, *of.shape[3:]) for of in state[1:])
     q, unit = (r - r.min()) / np.ptp(r), sets / np.linalg.norm(sets, axis=2, keepdims=True)
