@@ -14,6 +14,7 @@ from condvendi_jax.inference.prompt_tables import Contributions, contributions, 
 from condvendi_jax.inference.selection import Selection, select
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.consensus import Agreement, Consensus
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
@@ -31,4 +32,4 @@ __all__ += ["OnePrompt", "PromptScore", "PromptSpread", "PromptTable", "Quality"
 __all__ += ["ScoredOrder", "Selection", "Size", "StudyPlan", "between_models", "compare"]
 __all__ += ["contributions", "delete_groups", "evaluate", "finite_sample_interval", "holm"]
 __all__ += ["leaderboard", "letter_display", "plan", "monitor", "profile", "prompt_table"]
-__all__ += ["saturation", "select"]
+__all__ += ["saturation", "select", "Agreement", "Consensus"]
