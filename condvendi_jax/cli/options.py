@@ -188,7 +188,9 @@ class Options:
     def views(self) -> list[Self]:
         """The options under each encoder and similarity; commas separate several in a flag."""
         given: Any = [getattr(self, name) for name in VIEWS]
-        image, text, compare = ([*filter(None, paths_in(v or ""))] or [v] for v in given)
+        image, text, compare = (
+            [p for p in map(str.strip, paths_in(v or "")) if p] or [v] for v in given
+        )
         views = [*itertools.product(image, text, [None])] * (not given[2] or any(given[:2]))
         views += [(None, None, one) for one in compare if one]
         alone = [f"--{name}" for name in _OF_ONE if getattr(self, name, None)]

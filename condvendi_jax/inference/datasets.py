@@ -169,9 +169,12 @@ def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tupl
     axes = int(prompts is None)  # Without prompts, arrays of one axis may be answers to the keys.
     inner = [x.values() if isinstance(x, dict) else [None] for x in models.values()]
     if all(getattr(rows, "ndim", 0) > axes for x in inner for rows in x):
+        if len({frozenset(x) for x in models.values()}) > 1:
+            received = {name: [*x] for name, x in models.items()}
+            raise ValueError(f"models: expected the same under each encoder, received {received}.")
         views = [(name, models[name], {}) for name in models]
     else:
-        lists = {name: given.get(name) for name in ("encoder", "similarity")}
+        lists: Any = {name: given.get(name) for name in ("encoder", "similarity")}
         for name, x in lists.items():
             lists[name] = [*x] or [x] if isinstance(x, (list, tuple)) else [x][: x is not None]
         if sum(map(len, lists.values())) < 2:

@@ -3,53 +3,54 @@
 import itertools
 import json
 import math
+import pathlib
 
 import fake_encoders
 import numpy as np
 import pytest
-from experiments.calibration import simulations as study
 from rates import is_at_most
 
 import condvendi_jax as cv
+from condvendi_jax.cli import __main__, verbs
 from condvendi_jax.inference import Agreement, Consensus
-from condvendi_jax.results import consensus
 from condvendi_jax.statistics.reasons import Reason
+from experiments.calibration import simulations as study
 
 PROMPTS = np.repeat(np.arange(12), 4)
 OPTIONS = {"orders": [2], "profile": False, "output_kernel": cv.Gaussian(1.0)}
 MODELS = {"A": 4.0, "B": 1.0, "C": 0.4}
+WORDS = "fig", "a small fig", "a fig tree", "an apple", "an orchard of small apple trees"
+TEXTS = {
+    m: [f"{WORDS[k * n % 5]} {'a' * (k % n)}" for k in range(48)] for m, n in (("A", 7), ("B", 4))
+}
+ASKED = [f"question {k}" for k in PROMPTS]
 
 
-def views(second=None):
-    """Outputs of three models under two encoders; `second` are the spreads under the second."""
-    rng, spreads = np.random.default_rng(3), [MODELS, second or MODELS]
+def views(**second):
+    """Outputs of three models under two encoders, with the spreads of `second` under the second."""
+    rng, spreads = np.random.default_rng(3), {"one": MODELS, "two": MODELS | second}
     return {
         name: {m: np.float32(rng.normal(size=(48, 2)) * by[m]) for m in MODELS}
-        for name, by in zip(("one", "two"), spreads, strict=True)
+        for name, by in spreads.items()
     }
 
 
 def closed(p_values):
-    """Adjusted p-values by all intersections, each tested by Bonferroni: what Holm shortens."""
-    places, adjusted = range(len(p_values)), []
-    for k in places:
-        sets = itertools.chain(*(itertools.combinations(places, r) for r in range(1, 4)))
-        adjusted.append(max(min(1, len(s) * min(p_values[j] for j in s)) for s in sets if k in s))
-    return adjusted
+    """Adjusted p-values of three, by all intersections, each tested by Bonferroni."""
+    sets = [s for r in (1, 2, 3) for s in itertools.combinations(range(3), r)]
+    bounds = {s: min(1, len(s) * min(p_values[j] for j in s)) for s in sets}
+    return [max(p for s, p in bounds.items() if k in s) for k in range(3)]
 
 
-@pytest.mark.parametrize("second", [None, MODELS | {"A": 0.3}])
+@pytest.mark.parametrize("second", [{}, {"A": 0.3}])
 def test_one_leads_under_all_where_every_test_says_so(second):
     """Scores of A have no number under the first encoder, as nearly all of its outputs differ."""
-    models = views(second)
+    models, worst = views(**second), []
     found = cv.compare(models, PROMPTS, **OPTIONS)
     alone = {name: cv.compare(models[name], PROMPTS, **OPTIONS) for name in models}
-    assert {n: str(c) for n, c in found.comparisons.items()} == {
-        n: str(c) for n, c in alone.items()
-    }
-    worst = []
+    rankings = {name: one.ranking("conditional", 2) for name, one in alone.items()}
+    assert math.isnan(rankings["one"].difference("A", "B").value)
     for pair in found.pairs:
-        rankings = {name: one.ranking("conditional", 2) for name, one in alone.items()}
         tests = {name: ranking.difference(*pair[:2]) for name, ranking in rankings.items()}
         places = {name: [*ranking.values].index for name, ranking in rankings.items()}
         ways = {n: 1 if at(pair.first) < at(pair.second) else -1 for n, at in places.items()}
@@ -58,28 +59,99 @@ def test_one_leads_under_all_where_every_test_says_so(second):
     assert [pair.p_value for pair in found.pairs] == pytest.approx(worst)
     assert [pair.adjusted for pair in found.pairs] == pytest.approx(closed(worst))
     assert [pair.holds for pair in found.pairs] == [p <= 0.05 for p in closed(worst)]
-    assert (1 in worst) == (second is not None) and any(pair.holds for pair in found.pairs)
-    assert math.isnan(rankings["one"].difference("A", "B").value)
+    assert (1 in worst) == bool(second) and any(pair.holds for pair in found.pairs)
+
+
+def test_a_pair_without_a_test_under_one_encoder_is_not_tested():
+    models = views()
+    models["two"] |= {
+        m: np.float32(k * np.arange(96).reshape(48, 2)) for k, m in ((9, "A"), (8, "B"))
+    }
+    with pytest.warns(UserWarning, match="numerically the identity"):
+        found = cv.compare(models, PROMPTS, **OPTIONS)
+    (pair,) = (pair for pair in found.pairs if {*pair[:2]} == {*"AB"})
+    assert "not tested: " in str(pair) and math.isnan(pair.p_value) and math.isnan(pair.adjusted)
 
 
 def test_a_pair_says_what_each_encoder_shows():
-    why, nan = Reason("few"), math.nan
     told = {
-        "A > B": ([1, 1], None, 0.01),
-        "B > A": ([-1, -1], None, 0.01),
-        "A - B (A > B under two only)": ([0, 1], None, 0.3),
-        "A - B (B > A under one; A > B under two)": ([-1, 1], None, 1.0),
-        "A - B (A > B under one; A > B under two; not for all pairs at once)": ([1, 1], None, 0.06),
-        "A - B (no significant difference)": ([0, 0], None, 0.4),
-        "A - B (A > B under one only; not tested: few)": ([1, 0], why, nan),
+        "A > B": (1, 1, None, 0.01),
+        "B > A": (-1, -1, None, 0.01),
+        "A - B (A > B under two only)": (0, 1, None, 0.3),
+        "A - B (B > A under one; A > B under two)": (-1, 1, None, 1.0),
+        "A - B (A > B under one; A > B under two; not for all pairs at once)": (1, 1, None, 0.06),
+        "A - B (no significant difference)": (0, 0, None, 0.4),
+        "A - B (A > B under one only; not tested: few)": (1, 0, Reason("few"), math.nan),
     }
-    pairs = [
-        Agreement("A", "B", dict(zip(("one", "two"), signs, strict=True)), p, p, reason, p <= 0.05)
-        for signs, reason, p in told.values()
-    ]
-    assert [*map(str, pairs)] == [*told]
-    lines = str(Consensus({}, {"one": "A > B"}, tuple(pairs[:3]), 0.05)).splitlines()
-    assert lines[0] == "one: A > B" and lines[1].endswith(
-        "A > B and B > A; not under all: " + [*told][2]
-    )
-    assert "at most 5% of studies" in lines[2]
+    for words, (one, two, *rest, p) in told.items():
+        pair = Agreement("A", "B", {"one": one, "two": two}, p, p, *rest, p <= 0.05)
+        lines = str(Consensus({}, {"one": "A > B"}, (pair,), 0.05)).splitlines()
+        assert str(pair) == words and lines[0] == "one: A > B" and "at most 5% of" in lines[2]
+        assert lines[1] == f"Under all 0: {'' if pair.holds else 'none; not under all: '}{words}"
+
+
+def test_texts_go_once_to_each_encoder_and_similarity(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    means, others, options = fake_encoders.Means(), fake_encoders.Others(), {**OPTIONS}
+    kernels = {"means": cv.Gaussian(2.0), "others": cv.Gaussian(3.0), "exact": None}
+    options |= {"encoder": [means, others], "similarity": ("exact",), "output_kernel": kernels}
+    found = cv.compare(TEXTS, ASKED, **options)
+    assert [*found.comparisons] == [*kernels] and len(means.seen) == 1
+    alone = {"encoder": [others], "output_kernel": kernels["others"]}
+    single = cv.compare(TEXTS, ASKED, **OPTIONS | alone)
+    assert str(single) == str(found.comparisons["others"])
+
+
+def test_what_does_not_belong_together_is_refused():
+    for models, options, words in (
+        (TEXTS, {"encoder": [fake_encoders.ready] * 2}, "different names, received .'means', 'm"),
+        (TEXTS, {"encoder": ["st", "x:y"]}, "'st': expected"),
+        (TEXTS, {"encoder": []}, "encoder: expected one, received a list of 0"),
+        (views(), {"encoder": ["a", "b"]}, "encoder: expected one, received a list of 2; compare"),
+        (views(), {"output_kernel": {"one": None}}, "output_kernel: expected those of .'one', 't"),
+        (views() | {"two": {"B": np.eye(3)}}, {}, "the same under each encoder, received"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            cv.compare(models, ASKED, **OPTIONS | options)
+
+
+def test_the_command_takes_several(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    for name, texts in TEXTS.items():
+        lines = [json.dumps({"prompt": p, "answer": t}) for p, t in zip(ASKED, texts, strict=True)]
+        pathlib.Path(f"{name}.jsonl").write_text("\n".join(lines))
+    pathlib.Path("a,b").mkdir()
+    (view,) = verbs.Compare(text_encoder="st:a,b").views()  # The name of a folder.
+    assert view.text_encoder == "st:a,b"
+    files = ["condvendi", "compare", "A.jsonl", "B.jsonl", "--order=2"]
+    flags = ["--text_encoder=fake_encoders:Means, fake_encoders:Others", "--similarity=exact"]
+    __main__.main([*files, "--output_bandwidth=2", *flags, "--json=all.json", "--csv=all.csv"])
+    __main__.main([*files, flags[1], "--json=one.json"])
+    written, one = (json.loads(pathlib.Path(f"{n}.json").read_text()) for n in ("all", "one"))
+    assert capfd.readouterr().out.startswith("means: Conditional-RKE: ")
+    assert [*written["comparisons"]] == [*written["inputs"]] == ["means", "others", "exact"]
+    assert written["comparisons"]["exact"]["rankings"] == one["rankings"]
+    assert len(pathlib.Path("all.csv").read_text().splitlines()) == 4
+    for verb, more in {
+        "score": "--order=2",
+        "plan": "--order=2",
+        "report": "--output=a.html",
+    }.items():
+        with pytest.raises(ValueError, match=f"{verb}: expected one encoder or similarity"):
+            __main__.main(["condvendi", verb, "A.jsonl", more, *flags])
+    with pytest.raises(ValueError, match="--latex: expected one encoder or similarity, received 3"):
+        __main__.main([*files, *flags, "--latex=a.tex"])
+
+
+@pytest.mark.slow
+def test_statements_under_all_are_rarely_false():
+    """Of three models, which are equal under the first encoder and far apart under the second."""
+    rng, false, options = np.random.default_rng(4), [], OPTIONS | {"output_kernel": cv.Indicator()}
+    for _ in range(100):
+        prompts = rng.integers(400, size=20)
+        drawn = [study.draw_answers(rng, "mild", prompts, 10)[0][:, 0].astype(int) for _ in "abc"]
+        far = [rng.integers(kinds, size=200) for kinds in (2, 4, 8)]
+        rows = {n: dict(zip("abc", x, strict=True)) for n, x in (("one", drawn), ("two", far))}
+        found = cv.compare(rows, np.repeat(np.arange(20), 10), **options)
+        false.append(any(pair.holds for pair in found.pairs))
+    assert is_at_most(np.mean(false), 100, 0.05)
