@@ -50,7 +50,8 @@ class Compare(Options):
     .parquet, .eval), or a folder of them, a file of embeddings (.npy, .npz, .safetensors) or texts
     (.txt, .csv, .jsonl), or a folder of pictures, all of one kind. Names may be patterns. A model
     may be given a name, name=path; else it has that of its file or, if two share it, its path. All
-    models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy.
+    models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy. With
+    several encoders or similarities, separated by commas, it says which models lead under all.
     """
 
     several = under_all = True
@@ -190,7 +191,8 @@ def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Input
             reads.append(inputs.read(view, models, bar, *reads[:1]))
         told = [read.described for read in reads]
         names = [next((d[name] for name in options.VIEWS if name in d), "") for d in told]
-        datasets.refuse_equal(names)
+        if len({*names}) < len(names):
+            raise ValueError(f"encoders, similarities: expected different ones, received {names}.")
         for read in reads:
             settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
             result = comparisons.compare(read.pairs(), **settings)

@@ -185,15 +185,11 @@ def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tupl
         views = [(x.name, models, {"encoder": x, "similarity": None}) for x in encoders]
         compared = map(functions.as_loaded, lists["similarity"])
         views += [(x.name, models, {"encoder": None, "similarity": x}) for x in compared]
-    refuse_equal(names := [name for name, *_ in views])
-    kernels = of_each_model(given.get("output_kernel"), dict.fromkeys(names), "output_kernel")
-    return {name: (x, how | {"output_kernel": kernels[name]}) for name, x, how in views}
-
-
-def refuse_equal(names: Sequence[str]) -> None:
-    """Raises ValueError where two encoders or similarities have one name."""
+    names = [name for name, *_ in views]
     if len({*names}) < len(names):
         raise ValueError(f"encoder, similarity: expected different names, received {names}.")
+    kernels = of_each_model(given.get("output_kernel"), dict.fromkeys(names), "output_kernel")
+    return {name: (x, how | {"output_kernel": kernels[name]}) for name, x, how in views}
 
 
 def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
