@@ -4,11 +4,13 @@ What models share, such as their prompts, moves all their scores alike and cance
 its error is the root mean square of the differences of the influences of each group of rows.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 import types
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -44,8 +46,12 @@ def _under_each(compare: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(compare)
     def compared(models: Any, prompts: Any = None, **given: Any) -> Any:
-        views = datasets.views(models, prompts, given)
-        results = {name: compare(x, prompts, **given | how) for name, (x, how) in views.items()}
+        views, results = datasets.views(models, prompts, given), {}
+        for name, (x, how) in views.items():
+            with warnings.catch_warnings() if results else contextlib.nullcontext():
+                if results:  # What is said of the texts was said under the first.
+                    warnings.filterwarnings("ignore", "outputs: cut |some outputs may not be")
+                results[name] = compare(x, prompts, **given | how)
         return Consensus.of(results) if len(results) > 1 else next(iter(results.values()))
 
     return compared
