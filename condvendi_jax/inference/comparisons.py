@@ -84,7 +84,7 @@ def compare(
 
     Args:
       models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`;
-        one model is ranked alone. Or arrays by the name of their encoder, then of the model.
+        one model is ranked alone. With prompts also arrays by the encoder, then by the model.
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
         alone. Models are compared on the prompts that they share: all on those of all models, or

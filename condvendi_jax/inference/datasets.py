@@ -169,9 +169,9 @@ class Dataset:
 def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The outputs and further arguments of a comparison under each encoder or similarity."""
     check_names(models)
-    axes = int(prompts is None)  # Without prompts, arrays of one axis may be answers to the keys.
     inner = [x.values() if isinstance(x, dict) else [None] for x in models.values()]
-    if all(getattr(rows, "ndim", 0) > axes for x in inner for rows in x):
+    # Without prompts, the keys of a model may be prompts.
+    if prompts is not None and all(getattr(rows, "ndim", 0) for x in inner for rows in x):
         if len({frozenset(x) for x in models.values()}) > 1:
             received = {name: [*x] for name, x in models.items()}
             raise ValueError(f"models: expected the same under each encoder, received {received}.")
