@@ -28,17 +28,9 @@ from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
 __all__ = ["LADDER", "Between", "Curve", "Comparison", "Contributions", "Difference", "Evaluation"]
-__all__ += ["FiniteSampleInterval", "Floor", "Groups", "Look", "Looks", "Mix", "Monitor"]
-__all__ += ["OnePrompt", "PairProfile", "Profile", "PromptScore", "PromptSpread", "PromptTable"]
-__all__ += ["Quality", "Ranking", "ScoredOrder", "Selection", "Size", "StudyPlan"]
-__all__ += [
-    "between_models",
-    "compare",
-    "contributions",
-    "delete_groups",
-    "evaluate",
-    "finite_sample_interval",
-    "holm",
-]
-__all__ += ["leaderboard", "letter_display", "mix", "monitor", "plan", "profile", "prompt_table"]
-__all__ += ["saturation", "select"]
+__all__ += ["FiniteSampleInterval", "Groups", "Look", "Looks", "Monitor", "PairProfile", "Profile"]
+__all__ += ["OnePrompt", "PromptScore", "PromptSpread", "PromptTable", "Quality", "Ranking"]
+__all__ += ["ScoredOrder", "Selection", "Size", "StudyPlan", "between_models", "compare"]
+__all__ += ["contributions", "delete_groups", "evaluate", "finite_sample_interval", "holm"]
+__all__ += ["leaderboard", "letter_display", "plan", "monitor", "profile", "prompt_table"]
+__all__ += ["Floor", "Mix", "mix", "saturation", "select"]
