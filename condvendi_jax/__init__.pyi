@@ -23,6 +23,7 @@ from .inference import compare as compare
 from .inference import contributions as contributions
 from .inference import enough as enough
 from .inference import evaluate as evaluate
+from .inference import mix as mix
 from .inference import monitor as monitor
 from .inference import plan as plan
 from .inference import profile as profile

@@ -98,7 +98,7 @@ def between_models(
         least = "at least three outputs of each model"
         checks.warn(f"standard errors need {least}: they are NaN for {fewest}.")
     elif plan.errors:
-        chosen = _groups(pairs, plan)
+        chosen = groups_of(pairs, plan)
     progress("between models")
     return of_pairs(pairs, chosen)
 
@@ -154,11 +154,11 @@ def of_plan(
     if all(result.order(2).standard_errors is not None for result in evaluations.values()):
         # A model without a row in some group has no such error; the number needs none.
         with contextlib.suppress(ValueError):
-            groups = _groups(pairs, plan)
+            groups = groups_of(pairs, plan)
     return of_pairs(pairs, groups)
 
 
-def _groups(pairs: Mapping[str, Pairs], plan: Plan) -> Mapping[str, Groups]:
+def groups_of(pairs: Mapping[str, Pairs], plan: Plan) -> Mapping[str, Groups]:
     """The groups of each model; many labels are put into fewer groups at random."""
     count, key = plan.count or DEFAULT_GROUPS, plan.keys.groups
     groups, _ = group_models(pairs, count, key=key)
@@ -202,6 +202,8 @@ class Pooled:
         shape = len(models), max(self.count, 1)
         self.place = self.model * shape[1] + self.group  # The number of the model and group.
         self.sizes = np.bincount(self.place, self.weights, math.prod(shape)).reshape(shape)
+        # The groups of which there are means: all, and those without each group.
+        self.kept = np.concatenate([np.ones((1, shape[1])), 1 - np.eye(self.count, shape[1])])
 
     def shares_prompts(self) -> bool:
         """Whether the prompts have the same shares in all models."""
@@ -221,7 +223,7 @@ class Pooled:
         return group_influences(values[0], np.moveaxis(values[1:], 0, -1), shares)
 
     def means_of(self, terms: tuple[str, ...]) -> list[np.ndarray]:
-        """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
+        """Mean squared kernels of every two models, `[1 + g, m, m]`, of the groups that are kept.
 
         Of these prompts with any number of answers if they repeat; else over the pairs of rows of
         different prompts.
@@ -257,10 +259,8 @@ class Pooled:
         return np.diag(sums).reshape(self.sizes.shape * 2)
 
     def _total(self, sums: np.ndarray) -> np.ndarray:
-        """Totals for every two models, `[1 + g, m, m]`, with all rows and without each group."""
-        groups = self.sizes.shape[1]
-        kept = np.concatenate([np.ones((1, groups)), 1 - np.eye(self.count, groups)])
-        return np.einsum("agbh,kg,kh->kab", sums, kept, kept, optimize=True)
+        """Totals for every two models, `[1 + g, m, m]`, over the groups that are kept."""
+        return np.einsum("agbh,kg,kh->kab", sums, self.kept, self.kept, optimize=True)
 
     def _sums(self, terms: Sequence[str], kind: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
         """Sums over pairs of rows, `[m, g, m, g]` a term; those of one kind `times` `[2, n]`."""

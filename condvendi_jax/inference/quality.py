@@ -41,14 +41,9 @@ class Asked(NamedTuple):
             both = "a number for each output and the number from which it is good"
             raise ValueError(f"quality, at_least: expected both, {both}, received no {missing}.")
         at_least = checks.check_number(at_least, name="at_least", above=-math.inf)
-        values, most, usual = {}, math.inf, _DRAWS
-        for name, numbers in of_each_model(quality, models, "quality").items():
-            pairs = models[name]
+        values, most, usual = of_outputs(quality, models), math.inf, _DRAWS
+        for pairs in models.values():
             pairs.refuse_weights("good and different outputs")
-            with checks.naming(name):
-                if isinstance(numbers, (list, tuple)):
-                    numbers = [math.nan if value is None else value for value in numbers]
-                values[name] = checks.check_weights(numbers, pairs.n, name="quality", signed=True)
             sizes = np.bincount(pairs.prompt_kinds[1])
             most, usual = min(most, int(sizes.max())), min(usual, int(np.bincount(sizes).argmax()))
             if not (pairs.paired and memory.fits(int(sizes.max()), pairs.dtype)):
@@ -88,6 +83,18 @@ class Asked(NamedTuple):
             counts = kept.size, sizes.size - kept.size, several
             scored[name] = Quality(self.at_least, self.draws, *estimates, *counts, number)
         return scored
+
+
+def of_outputs(quality: Any, models: Mapping[str, Pairs]) -> dict[str, np.ndarray]:
+    """The quality of the outputs of each model, `[n]`; ValueError where one is missing."""
+    values = {}
+    for name, numbers in of_each_model(quality, models, "quality").items():
+        with checks.naming(name):
+            if isinstance(numbers, (list, tuple)):
+                numbers = [math.nan if value is None else value for value in numbers]
+            n = models[name].n
+            values[name] = checks.check_weights(numbers, n, name="quality", signed=True)
+    return values
 
 
 def _numbers(
