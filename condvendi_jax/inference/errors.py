@@ -249,12 +249,11 @@ def row_influences(
 ) -> Influences:
     """The scores of pairs, with deletions of the groups in `leaving` or influences of rows."""
     sloped = computation.compute_sloped(pairs, entropy, method, leaving)
-    whole, deleted = sloped.decomposition, sloped.deletions is not None
-    assert whole is not None
+    whole = computation.decomposition(pairs, entropy, sloped.computed)
     logs = _logs(sloped.rows if sloped.deletions is None else sloped.deletions)
     # d exp(h) = exp(h) dh.
     changes = whole.scores.map(lambda score, log: float(score) * np.atleast_2d(log), logs)
-    return Influences(whole, changes, deleted, sloped.pair_sums)
+    return Influences(whole, changes, sloped.deletions is not None, sloped.pair_sums)
 
 
 def _by_influences(

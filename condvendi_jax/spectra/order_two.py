@@ -26,7 +26,7 @@ import numpy as np
 from condvendi_jax.base import checks, devices, programs
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Decomposition, PerTerm, eigenvalues, of_squared_norm
+from condvendi_jax.entropies import Computed, PerTerm, eigenvalues, of_squared_norm
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.operators import OfPoints, grams_of
 from condvendi_jax.spectra import pair_sums as over_pairs
@@ -339,7 +339,6 @@ class Sloped(NamedTuple):
     # `[G]`, not less its mean; None where it is not computed, NaN where nothing is left.
     deletions: PerTerm | None = None
     pair_sums: PairSums | None = None  # At order 2.
-    decomposition: Decomposition | None = None  # Which `compute_sloped` adds.
 
 
 def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
