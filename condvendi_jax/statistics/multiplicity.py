@@ -17,11 +17,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Rejecting those up to a level keeps the probability of any false rejection at that level,
     whatever the dependence. Those that are NaN were not tested: they stay NaN and do not count.
     """
-    tested, largest = int(np.sum(~np.isnan(p_values))), 0.0
-    adjusted = np.full(len(p_values), np.nan)
-    for rank, index in enumerate(np.argsort(p_values)[:tested].tolist()):  # NaN comes last.
-        largest = max(largest, min(1.0, (tested - rank) * p_values[index]))
-        adjusted[index] = largest
+    rising = np.argsort(p_values)[: np.count_nonzero(~np.isnan(p_values))]  # NaN comes last.
+    adjusted, times = np.full(len(p_values), np.nan), np.arange(rising.size, 0, -1)
+    scaled = times * np.asarray(p_values, np.float64)[rising]
+    adjusted[rising] = np.minimum(np.maximum.accumulate(scaled), 1.0)
     return adjusted.tolist()
 
 
