@@ -22,7 +22,7 @@ _OF_A_PROMPT = 0.2  # Of a typical prompt, which a far end adds at 95%; by simul
 _NEAR, _FAR, _BETWEEN = 2.0, 1.25, 6.0
 NO_PAIR = 1e-12  # A similarity that may be rounding: one over it is infinite.
 _ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
-_LEAST = 1e-300  # So that nothing is divided by 0.
+LEAST = 1e-300  # So that nothing is divided by 0.
 _BETWEEN_TWO = 24  # Levels between two of `LEVELS`.
 _USUAL = 0.05
 #: Levels at which a test looks first.
@@ -207,7 +207,7 @@ def scaled(factor: float, ends: Ends) -> Ends:
 
 def of_logarithm(ends: Ends) -> Ends:
     """Of the logarithm of a number."""
-    return lambda level: tuple(np.log(np.maximum(end, _LEAST)) for end in ends(level))
+    return lambda level: tuple(np.log(np.maximum(end, LEAST)) for end in ends(level))
 
 
 def of_exponential(ends: Ends) -> Ends:
@@ -271,14 +271,14 @@ def quotient(values: Any, both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
         root = np.sqrt(np.maximum(mixed**2 - last * first, 0))
         # Both are one root of the quadratic; the second is known where `low` is 0, too.
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            roots = last / np.maximum(mixed + root, _LEAST), (mixed - root) / -np.abs(first)
+            roots = last / np.maximum(mixed + root, LEAST), (mixed - root) / -np.abs(first)
         quotient = np.where((mixed < 0) & (first < 0) & (last >= 0), roots[1], roots[0])
         return np.where(np.isinf(high), 0.0, np.maximum(quotient, 0))
 
     def ends(level: Any) -> tuple[Any, Any]:
         (low, high), (other_low, other_high) = (ends_of(level) for ends_of in both)
         swapped = least(values[1], values[0], other_low, high)
-        largest = np.where(swapped > 0, 1 / np.maximum(swapped, _LEAST), math.inf)
+        largest = np.where(swapped > 0, 1 / np.maximum(swapped, LEAST), math.inf)
         return least(values[0], values[1], low, other_high), largest
 
     return ends
