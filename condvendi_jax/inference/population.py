@@ -325,9 +325,7 @@ class Population:
         if not 0 < value < math.inf:
             return rest
         slope = np.sum(self.influences.information[0] * mean) / square * conditional / value
-        logs = [intervals.of_logarithm(ends) for ends in (rest, self._of_prompts())]
-        joined = intervals.joined(math.log(value), logs[0], slope, math.log(conditional), logs[1])
-        return intervals.of_exponential(joined)
+        return intervals.joined(value, rest, slope, conditional, self._of_prompts())
 
     @functools.cached_property
     def fixed_error(self) -> float | None:

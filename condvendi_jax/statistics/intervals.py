@@ -179,12 +179,16 @@ def ratio(value: float, error: float, freedom: float) -> Ends:
 
 
 def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -> Ends:
-    """Of a value that moves by `slope` with an independent mean, and by the rest."""
+    """Of a value whose logarithm moves by `slope` with that of an independent mean, and the rest."""
+    log = math.log(value)
+
+    def logs(ends: Ends, level: Any) -> np.ndarray:
+        return np.log(np.maximum(np.broadcast_arrays(*ends(level)), LEAST))
 
     def ends(level: Any) -> tuple[Any, Any]:
-        moved = np.sort(slope * (np.stack(np.broadcast_arrays(*of_mean(level))) - mean), axis=0)
-        far = np.hypot(np.stack(np.broadcast_arrays(*rest(level))) - value, moved)
-        return value - far[0], value + far[1]
+        moved = np.sort(slope * (logs(of_mean, level) - math.log(mean)), axis=0)
+        far = np.hypot(logs(rest, level) - log, moved)
+        return np.exp(np.minimum(log - far[0], 700.0)), np.exp(np.minimum(log + far[1], 700.0))
 
     return ends
 
@@ -203,16 +207,6 @@ def scaled(factor: float, ends: Ends) -> Ends:
     """Of a number times a factor."""
     rising = 1 if factor >= 0 else -1
     return lambda level: tuple(factor * end for end in ends(level)[::rising])
-
-
-def of_logarithm(ends: Ends) -> Ends:
-    """Of the logarithm of a number."""
-    return lambda level: tuple(np.log(np.maximum(end, LEAST)) for end in ends(level))
-
-
-def of_exponential(ends: Ends) -> Ends:
-    """Of the exponential of a number."""
-    return lambda level: tuple(np.exp(np.minimum(end, 700.0)) for end in ends(level))
 
 
 def of_reciprocal(ends: Ends, rounding: float = 0.0) -> Ends:
