@@ -179,7 +179,7 @@ def ratio(value: float, error: float, freedom: float) -> Ends:
 
 
 def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -> Ends:
-    """Of a value whose logarithm moves by `slope` with that of an independent mean, and the rest."""
+    """Of a value whose logarithm moves by `slope` with an independent mean's, and the rest."""
     log = math.log(value)
 
     def logs(ends: Ends, level: Any) -> np.ndarray:
