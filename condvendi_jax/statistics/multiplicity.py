@@ -7,8 +7,6 @@ import numpy as np
 
 from condvendi_jax.statistics.intervals import Ends
 
-_BLOCK = 64  # Statistics whose largest draws are kept.
-
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values adjusted for their number, by Holm's step-down (1979).
@@ -75,12 +73,9 @@ def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.nd
     rising = np.argsort(observed, axis=None)
     # Those that are not told yet are always the smallest ones.
     ordered, drawn = observed.ravel()[rising], drawn.reshape(len(drawn), -1).take(rising, axis=1)
-    blocks = np.maximum.reduceat(drawn, np.arange(0, rising.size, _BLOCK), axis=1)
-    left, before = rising.size, -1
+    largest, left, before = np.maximum.accumulate(drawn, axis=1), rising.size, -1
     while left not in (0, before):
-        whole = (left - 1) // _BLOCK
-        parts = blocks[:, :whole], drawn[:, whole * _BLOCK : left]
-        limit, before = np.quantile(np.concatenate(parts, axis=1).max(axis=1), 1 - level), left
+        limit, before = np.quantile(largest[:, left - 1], 1 - level), left
         left = min(left, int(np.searchsorted(ordered, limit, side="right")))
     told = np.zeros(rising.size, bool)
     told[rising[left:]] = True
