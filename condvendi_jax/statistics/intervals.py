@@ -290,12 +290,9 @@ def of_several(every: Sequence[Ends], chosen: np.ndarray) -> Ends:
     def ends(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         result = np.empty((2, len(chosen), levels.shape[-1]))
         for number in np.unique(chosen):
-            rows, asked, same = np.flatnonzero(chosen == number), levels, 0
-            if levels.ndim > 1:  # Several of them ask for the same levels.
-                _, first, same = np.unique(levels[rows, 0], return_index=True, return_inverse=True)
-                asked = levels[rows[first]].ravel()
-            both = np.stack(np.broadcast_arrays(*every[number](asked)))
-            result[:, rows] = both.reshape(2, -1, levels.shape[-1])[:, np.resize(same, rows.size)]
+            rows = chosen == number
+            both = every[number](levels if levels.ndim == 1 else levels[rows])
+            result[0, rows], result[1, rows] = both
         return result[0], result[1]
 
     return ends
