@@ -215,9 +215,8 @@ def in_bins(weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, level: fl
     width = 0.0
     if good.any():
         scaled = products[np.ix_(good, good)] / np.outer(errors[good], errors[good])
-        roots, vectors = np.linalg.eigh(scaled)
-        drawn = np.random.default_rng(0).standard_normal((_DRAWS, roots.size))
-        drawn = drawn * np.sqrt(np.maximum(roots, 0)) @ vectors.T
+        normal = np.zeros(len(scaled)), scaled, _DRAWS, "ignore"
+        drawn = np.random.default_rng(0).multivariate_normal(*normal, method="eigh")
         width = float(np.quantile(np.abs(drawn).max(axis=1), 1 - level))
     values = values[:, 0]
     low, high = (np.clip(values + side * width * errors, 0, 1) for side in (-1, 1))
