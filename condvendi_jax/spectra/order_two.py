@@ -247,6 +247,7 @@ def within_each(answers: Answers, inside: Inside) -> np.ndarray:
     return by_number(shares * (inside.prompt + others), kind, pairs.size) / pairs
 
 
+@np.errstate(invalid="ignore", divide="ignore")
 def pair_means(
     sums: np.ndarray,
     inside: Inside,
@@ -274,8 +275,8 @@ def pair_means(
     same, total = float(paired.sum()), between @ shares
     if inside.prompt is not None:
         total = np.where(total > rounding * (sums @ shares), total, 0)
-    with np.errstate(invalid="ignore"):  # NaN of a single row.
-        means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
+    # NaN of a single row.
+    means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
     if not leaving:
         return means, means
     lost, taken = weight_of(leaving), []
@@ -296,14 +297,12 @@ def pair_means(
         group[kind] = by_rows(leaving, numbers, kind.size)
         kept = same - np.bincount(group, paired, lost.size)
         rest = squares.sum(axis=-1)[..., None] - by_number(squares, group, lost.size)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            within = rest / kept
+        within = rest / kept
     rest = np.maximum(total[..., None] - in_order(taken, leaving), 0)
     # NaN where one prompt is left: what is between prompts would be rounding over rounding.
     left = np.square(1 - lost)
     pairs = np.where(left - kept > _ROUNDING, left - kept, np.nan)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return means, PairMeans(within, rest / pairs, kept / left)
+    return means, PairMeans(within, rest / pairs, kept / left)
 
 
 def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.ndarray]:
