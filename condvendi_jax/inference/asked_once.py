@@ -132,7 +132,10 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     labels = np.where(counts[kinds] > 1, kinds, -1)  # A row by itself has none.
     prompts = gathered.arrays[1]
     few = pairwise.few_distances(prompts, _ROWS_OF_EDGES)
-    ends = _ends(few, pairs.n) if ends is None else ends
+    if ends is None:  # Each bin has twice as many pairs of n rows.
+        count = max(1, int(math.log2(max(pairs.n - 1, 2) / 2)) + 1)
+        ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(pairs.n - 1, 2), 1))
+        ends = np.append(np.unique(ends[ends > 0])[: count - 1], math.inf)
     bins, everywhere = _bins(pairs, prompts, ends, shares, labels)
     places = np.searchsorted(ends, few)
     sizes, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
@@ -169,14 +172,6 @@ def _unknown(pairs: Pairs, reason: str) -> OnePrompt:
     """That nothing can be told, and why."""
     nothing = (math.nan,) * 5
     return OnePrompt("cannot be told", *nothing, prompts=pairs.n, repeated=False, reason=reason)
-
-
-def _ends(few: np.ndarray, n: int) -> np.ndarray:
-    """The upper ends of bins, each with twice as many pairs of n rows, from some distances."""
-    count = max(1, int(math.log2(max(n - 1, 2) / 2)) + 1)
-    ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(n - 1, 2), 1))
-    ends = np.unique(ends[ends > 0])
-    return np.append(ends[: count - 1], math.inf)
 
 
 def _bins(
