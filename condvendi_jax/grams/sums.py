@@ -70,7 +70,7 @@ def _arrivals(tiles: Tiles, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
         reduce = jax.custom_batching.sequential_vmap(reduce)
         geometries = geometries_of(tiles.kernels, rows.points, columns.points)
         sums = reduce(tiles.kernels, geometries, rows.beside)
-        return Parts(None, (None,), (jnp.moveaxis(sums, -1, 0),))
+        return None, (None,), (jnp.moveaxis(sums, -1, 0),)
 
     _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
     return sums, block.beside
@@ -181,7 +181,7 @@ def _sums_and_gradients(
             pairs = [gradients(subset, *moving) for subset in tiles.subsets]
             pulled, sums = zip(*pairs, strict=True)
             shared, to_rows, to_columns = zip(*pulled, strict=True)
-            return Parts(shared, (None, to_rows), (jnp.stack(sums, axis=-1), to_columns))
+            return shared, (None, to_rows), (jnp.stack(sums, axis=-1), to_columns)
 
         slopes, (sums, point_slopes) = fold_pairs(tiles.layout, size, block, tile)
         shared = fold.sum_over_devices(tiles.layout, (fold.pairwise_sum(sums.T), slopes))
