@@ -389,7 +389,8 @@ class Tested(NamedTuple):
         if not model.kept.any():
             return band
         largest = np.max(np.abs(draws[:, model.kept]), axis=1)
-        level = _level_of(np.quantile(largest, 1 - self.level), freedom)
+        # The level of an interval so many standard errors to each side.
+        level = 2 * scipy.special.stdtr(freedom, -np.quantile(largest, 1 - self.level)).item()
         kept = itertools.compress(model.scores, model.kept)
         band[model.kept] = [error.interval(level) for error in kept]
         return band
@@ -483,8 +484,3 @@ class _Drawn(NamedTuple):
         correlation = np.reshape(correlation, (-1, 1))
         low, high = intervals.difference(values, ends, correlation)(intervals.LEVELS)
         return np.exp(intervals.crossing(np.maximum(low, -high), np.log(intervals.LEVELS))[2])
-
-
-def _level_of(times: float, freedom: float) -> float:
-    """The level of an interval so many standard errors to each side."""
-    return float(2 * scipy.special.stdtr(freedom, -times))
