@@ -129,8 +129,7 @@ def pairwise_sum(values: jax.Array) -> jax.Array:
     """Sums the last axis as a tree of blocks: n = 1e6 equal numbers keep float32's digits."""
     while values.shape[-1] > 1:
         width = min(128, values.shape[-1])
-        padding = -values.shape[-1] % width
-        values = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, padding)])
+        values = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % width)])
         values = jnp.sum(values.reshape(*values.shape[:-1], -1, width), axis=-1)
     return values[..., 0]
 

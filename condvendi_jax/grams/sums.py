@@ -69,8 +69,7 @@ def _arrivals(tiles: Tiles, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
         # A vmap over kernel parameters takes one after the other, on one geometry of a tile.
         reduce = jax.custom_batching.sequential_vmap(reduce)
         geometries = geometries_of(tiles.kernels, rows.points, columns.points)
-        sums = reduce(tiles.kernels, geometries, rows.beside)
-        return None, (None,), (jnp.moveaxis(sums, -1, 0),)
+        return None, (None,), (jnp.moveaxis(reduce(tiles.kernels, geometries, rows.beside), -1, 0),)
 
     _, (sums,) = fold_pairs(tiles.layout, size, block, tile)
     return sums, block.beside

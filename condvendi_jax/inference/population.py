@@ -273,8 +273,7 @@ class Population:
 
     def _mean(self, ends: Callable[..., Ends], value: float, changes: np.ndarray) -> Ends:
         """The interval of a mean over prompts, or between them."""
-        error = root_mean_square(self._influences(changes))
-        return ends(value, error, changes, self._shares)
+        return ends(value, root_mean_square(self._influences(changes)), changes, self._shares)
 
     @property
     def _shares(self) -> np.ndarray:

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -144,10 +144,9 @@ class SpectralMeasure:
         values = np.sort(values[values > 0])[::-1]
         rest, zeros = float(n - values.size), np.zeros((probes, 1))
         everything = Rule(values, np.ones_like(values))
-        left: Any = {"alpha": zeros, "beta": zeros, "squares": np.full(probes, rest)}
-        left |= {"moments": np.array([rest, 0.0, 0.0]), "moment_errors": np.zeros(3)}
-        known: Any = {"squared_norm": float(np.sum(values**2)), "largest": float(values[0])}
-        return cls((everything, everything), **left, **known, eps=eps, n=n)
+        left = zeros, zeros, np.full(probes, rest), np.array([rest, 0.0, 0.0]), np.zeros(3)
+        known = float(np.sum(values**2)), float(values[0])
+        return cls((everything, everything), *left, *known, eps, n)
 
     def at_half_depth(self) -> Self:
         """The measure after half of the Lanczos steps."""

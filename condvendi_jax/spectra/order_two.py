@@ -79,8 +79,7 @@ def _norms_of_sums(points: Pairs, sums: np.ndarray) -> np.ndarray:
 @functools.partial(devices.compiled_elsewhere, of_jax=True)
 def entropies_of(norms: Any) -> PerTerm:
     """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
-    missing = (None,) * (3 - norms.shape[0])
-    return PerTerm(*map(of_squared_norm, norms), *missing)
+    return PerTerm(*map(of_squared_norm, norms), *(None,) * (3 - norms.shape[0]))
 
 
 # Means over pairs of different rows

@@ -166,8 +166,7 @@ def error_of(of_units: np.ndarray) -> float:
 
 def is_noisy(of_units: np.ndarray) -> bool:
     """Whether most of the mean square is the noise of the replicates, which then stays in it."""
-    naive = float(root_mean_square(np.mean(of_units, axis=0)))
-    return _without_noise(of_units) < NOISE * naive**2
+    return _without_noise(of_units) < NOISE * root_mean_square(np.mean(of_units, axis=0)) ** 2
 
 
 def _without_noise(of_units: np.ndarray) -> float:
