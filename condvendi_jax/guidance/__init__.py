@@ -295,41 +295,29 @@ def _gradient(
 ) -> tuple[jax.Array, jax.Array]:
     """The gradients `[b, d]`, zero where they are not finite, and how many latents were skipped."""
     present, (latents, *prompts) = finite_rows(batch)
+    b, squares = len(present), state.squares
+
+    def log_norm(values: tuple[jax.Array, ...], later: jax.Array) -> jax.Array:
+        """log ||K||_F^2 of a product of kernels, which is of ones if there are none."""
+        square = squared(values, present, state.filled)
+        remembered = jnp.sum(state.filled, dtype=later.dtype) + 2 * jnp.sum(later)
+        return jnp.log(remembered + jnp.sum(square[:b]) + 2 * jnp.sum(square[b:]))
+
+    def entropy_of(matrix: jax.Array) -> jax.Array:
+        """The entropy in nats, of the pairs that count."""
+        counts = jnp.concatenate([present, state.filled]).astype(matrix.dtype)
+        spectrum = DenseGram(matrix).weighted(counts / jnp.sum(counts)).eigenvalues()
+        return entropy.fitted(len(counts)).of_spectrum(spectrum)
 
     def objective(latents: jax.Array) -> jax.Array:
         values = kernel_values(state, (latents, *prompts), among_all=entropy.needs_spectrum)
-        if not entropy.needs_spectrum:
-            return jnp.exp(_log_score_of_squares(values, present, state))
-        counts = jnp.concatenate([present, state.filled])
-        return jnp.exp(_log_score_of_spectra(entropy, values, counts))
+        if squares is not None:
+            return jnp.exp(log_norm(values[1:], squares[1]) - log_norm(values, squares[0]))
+        if not prompts:
+            return jnp.exp(entropy_of(values[0]))
+        return jnp.exp(entropy_of(values[0] * values[1]) - entropy_of(values[1]))
 
     gradient = jax.grad(objective)(latents)
     finite = present & jnp.isfinite(gradient).all(axis=1)
     skipped = state.skipped + jnp.sum(~finite, dtype=jnp.int32)
     return jnp.where(finite[:, None], gradient, 0), skipped
-
-
-def _log_score_of_squares(values: Any, present: jax.Array, state: Any) -> jax.Array:
-    """log ||K_T||_F^2 - log ||K_Z * K_T||_F^2, where K_T is of ones if there are no prompts."""
-    b = len(present)
-
-    def log_norm(values: tuple[jax.Array, ...], later: jax.Array) -> jax.Array:
-        square = squared(values, present, state.filled)
-        remembered = jnp.sum(state.filled, dtype=later.dtype) + 2 * jnp.sum(later)
-        return jnp.log(remembered + jnp.sum(square[:b]) + 2 * jnp.sum(square[b:]))
-
-    return log_norm(values[1:], state.squares[1]) - log_norm(values, state.squares[0])
-
-
-def _log_score_of_spectra(entropy: Entropy, values: Any, counts: jax.Array) -> jax.Array:
-    """H(Z, T) - H(T) in nats, of the pairs that count."""
-    latents, *prompts = values
-    entropy = entropy.fitted(counts.shape[0])
-    shares = counts.astype(latents.dtype) / jnp.sum(counts, dtype=latents.dtype)
-
-    def log_score(matrix: jax.Array) -> jax.Array:
-        return entropy.of_spectrum(DenseGram(matrix).weighted(shares).eigenvalues())
-
-    if not prompts:
-        return log_score(latents)
-    return log_score(latents * prompts[0]) - log_score(prompts[0])
