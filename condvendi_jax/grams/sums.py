@@ -334,8 +334,7 @@ def assemble(tiles: Tiles) -> jax.Array:
             (top, mask), (side, _) = of_rows, of_columns
             cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=mask.size)
             some = jax.tree.map(lambda leaf: cut(leaf, top), points)
-            others = jax.tree.map(lambda leaf: cut(leaf, side), everything)
-            (tile,) = tiles.values(some, others)
+            (tile,) = tiles.values(some, jax.tree.map(lambda leaf: cut(leaf, side), everything))
             along, across = first + top + jnp.arange(mask.size), side + jnp.arange(mask.size)
             tile = jnp.where(along[:, None] == across[None, :], 1, tile)
             if width > n:

@@ -281,8 +281,7 @@ class SpectralMeasure:
             middle = middles.mean(axis=0)
             gap = float(np.abs(np.mean(middles - middle, axis=1)).max())
         known = float(self.moments[: degree + 1] @ fit)
-        unknown = float(self.moment_errors[: degree + 1] @ np.abs(fit))
-        return middle + known, gap, unknown
+        return middle + known, gap, float(self.moment_errors[: degree + 1] @ np.abs(fit))
 
     def _coupling(self, function: Function) -> float:
         """To second order, what projecting Ritz vectors off in every Lanczos step changes."""

@@ -95,8 +95,7 @@ def single_answers(
     models have numbers from 0; `draws` are `Pairs.draws`, so that a batch is a single answer.
     """
     answers = model * (prompt.max() + 1) + prompt
-    alone = np.bincount(answers, draws)[answers] < 1.5
-    single = np.isin(prompt, prompt[alone])
+    single = np.isin(prompt, prompt[np.bincount(answers, draws)[answers] < 1.5])
     several = np.bincount(model, draws * ~single) / np.bincount(model, draws)
     enough = exact and np.unique(prompt[~single]).size >= ENOUGH_REPEATED
     return single if prompt.any() and (enough or several.min() >= 0.5) else None

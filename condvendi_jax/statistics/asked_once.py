@@ -66,8 +66,7 @@ def near_pairs(
     nearest = np.maximum(nearest, 1e-6 * usual if usual > 0 else 1.0)
     one, other = pairs
     ratio = apart**2 / (nearest[one] * nearest[other])
-    weights = np.exp(np.maximum((1 - ratio) / narrow, -200.0))
-    near = Near(one, other, apart, weights, shares)
+    near = Near(one, other, apart, np.exp(np.maximum((1 - ratio) / narrow, -200.0)), shares)
     for _ in range(_ROUNDS):
         sums = near.by_prompt(near.weights)
         factors = np.sqrt(np.where(sums > 0, shares, 0) / np.where(sums > 0, sums, 1))
