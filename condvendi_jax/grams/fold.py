@@ -134,9 +134,6 @@ def pairwise_sum(values: jax.Array) -> jax.Array:
     return values[..., 0]
 
 
-# The fold over pairs of tiles
-
-
 class Block(NamedTuple):
     """The points of one device, padded to whole tiles."""
 

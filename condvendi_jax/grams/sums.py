@@ -133,9 +133,6 @@ def row_norms(tiles: Tiles, *, weights: jax.Array | None = None) -> jax.Array:
     return fold.sums_by_row(tiles, tile, _ones_unless(weights, tiles)).T
 
 
-# The derivative of sums over pairs
-
-
 @jax.custom_vjp
 @jax.jit
 def _pair_sums(tiles: Tiles, weights: jax.Array) -> jax.Array:

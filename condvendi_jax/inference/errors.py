@@ -37,9 +37,6 @@ DEFAULT_GROUPS = 20
 FEWEST_ROWS = 3
 
 
-# Groups of rows that count as independent
-
-
 class Groups(NamedTuple):
     """The groups of rows that count as independent in a standard error."""
 
@@ -230,9 +227,6 @@ def standard_errors(
     return {n: delete_groups(p, entropy, groups[n], **how) for n, p in announced()}
 
 
-# Influences of rows
-
-
 class Influences(NamedTuple):
     """The scores of one model, and how the weight of each row changes them (`order_two.Sloped`)."""
 
@@ -331,9 +325,6 @@ def unit_influences(
     if membership is not None:
         sums = np.stack([np.bincount(membership, row, minlength=count) for row in weighted])
     return sums * math.sqrt(count * independent / (independent - 1))
-
-
-# Deletions of groups
 
 
 def delete_groups(

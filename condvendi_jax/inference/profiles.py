@@ -303,9 +303,6 @@ def _times(points: Pairs, moving: tuple[int, ...], times: Any) -> Pairs:
     return points.under(tuple(kernels))
 
 
-# Bands and signs
-
-
 class Curve(NamedTuple):
     """One model along the ladder."""
 

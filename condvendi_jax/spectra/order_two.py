@@ -82,9 +82,6 @@ def entropies_of(norms: Any) -> PerTerm:
     return PerTerm(*map(of_squared_norm, norms), *(None,) * (3 - norms.shape[0]))
 
 
-# Means over pairs of different rows
-
-
 def single_answers(
     prompt: np.ndarray, draws: np.ndarray, model: np.ndarray, *, exact: bool
 ) -> np.ndarray | None:
