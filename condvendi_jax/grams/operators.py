@@ -385,9 +385,6 @@ class WeightedGram(Operator):
         return self.weights[: self.n] / math.sqrt(self.n)
 
 
-# Several operators in one pass, and the representation that suits the points
-
-
 class Together(NamedTuple):
     """Operators that are multiplied together: each apart, unless Grams share factors."""
 

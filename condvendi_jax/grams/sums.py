@@ -213,9 +213,6 @@ def _pair_sums_backward(residuals: Any, cotangent: jax.Array) -> tuple[Any, Any]
 _pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)
 
 
-# Products with vectors, and the matrix itself
-
-
 @programs.compiled
 def matvecs(tiles: Tiles, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     """(K_s / n) V_s for every subset s of the factors and its V_s, `[rows, m]`, in one pass."""
