@@ -33,13 +33,16 @@ class Encoder(Protocol):
     @property
     def name(self) -> str:
         """The model's name, as a figure's caption gives it."""
+        ...
 
     @property
     def dimension(self) -> int:
         """The length d of an embedding."""
+        ...
 
     def encode(self, items: Sequence[Any] | np.ndarray) -> np.ndarray:
         """Embed n items: float32 `[n, d]`, rows in the order of the items."""
+        ...
 
 
 class EncoderError(ValueError):
