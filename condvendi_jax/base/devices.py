@@ -20,8 +20,6 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-Axis = str | tuple[str, ...]
-
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
@@ -120,7 +118,7 @@ class Layout:
         return jnp.arange(length) < jnp.minimum(self.block_rows, self.n - block * self.block_rows)
 
 
-def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
+def mesh_of(array: object) -> tuple[Mesh, str | tuple[str, ...]] | None:
     """The mesh, and its axis or axes, that the rows of an array are sharded over.
 
     None for single-device, replicated and NumPy arrays, and tracers, whose sharding is not known.

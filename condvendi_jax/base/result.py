@@ -1,7 +1,5 @@
 """What every result does: it prints, shows itself in a notebook, and gives plain data."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import html

@@ -166,8 +166,9 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         raise ValueError(f"--prompts: {wanted}, received {', '.join(prompts)}.")
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
-    by_name = any(f"{e}".startswith(PREFIXES) for e in (given.image_encoder, given.text_encoder))
-    embedded = not given.is_set("similarity", "class_field")
+    encoders = {e for view in given.views() for e in (view.image_encoder, view.text_encoder)}
+    by_name = any(f"{encoder}".startswith(PREFIXES) for encoder in encoders)
+    embedded = any(encoders) or not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
     for names, has_effect in {
         "outputs_key": kind == "embeddings",
@@ -210,6 +211,7 @@ class Inputs(NamedTuple):
     described: dict[str, Any]  # For JSON.
     notes: list[str]
     started: float  # When they were first read, by `time.perf_counter`.
+    held: _Held | None = None
 
     def pairs(self) -> dict[str, Any]:
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
@@ -222,12 +224,12 @@ class Inputs(NamedTuple):
         return " and ".join(f"{named[k]} ({kinds[k]})" for k in kinds if k in named) or None
 
 
-def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
-    """Reads the files, and pairs outputs with prompts."""
+def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = None) -> Inputs:
+    """Reads the files, unless they were read `before`, and pairs outputs with prompts."""
     started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
-    held, described, shared = reading(given, models)
+    held, described, shared = whole = before.held if before else reading(given, models)
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
@@ -244,6 +246,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)
     rows = _rows(given, held, paired=bool(held.prompts) and dataset.compare is None)
+    if dataset.compare:  # Which has a kernel of its own, also beside encoders.
+        rows |= {"output_kernel": None, "prompt_kernel": None, "similar_prompts": False}
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
     words, names = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
     for role in embedded:
@@ -255,7 +259,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any) -> Inputs:
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    return Inputs(dataset, rows, _settings(given, held, bar), described, notes, started)
+    return Inputs(dataset, rows, _settings(given, held, bar), described, notes, started, whole)
 
 
 def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:

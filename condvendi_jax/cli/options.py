@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NewType
+from typing import Any, NewType, Self
 
 import numpy as np
 
@@ -21,11 +22,13 @@ from condvendi_jax.data.rows import NAMES
 from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.inference.profiles import Profile
-from condvendi_jax.results.evaluation import Evaluation, warning_lines
+from condvendi_jax.results.evaluation import warning_lines
 from condvendi_jax.results.planning import StudyPlan
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 
+VIEWS = ("image_encoder", "text_encoder", "similarity")
+_OF_ONE = ("profile", "record", "latex", "latex_details", "csv_pairs")
 _SLUG = re.compile(r"[^\w.@+-]+")  # What names of models have, and those of files may not.
 Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
@@ -38,6 +41,7 @@ class Options:
     """The flags that all verbs have."""
 
     several = False  # Whether the verb takes several models.
+    under_all = False  # Whether it takes several encoders and similarities.
     prompts: Source | None = flag(
         help="Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or "
         ".jsonl file. One file, or one for each model with commas. Records have their own, or "
@@ -57,7 +61,7 @@ class Options:
     similarity: str | None = flag(
         help="In place of embeddings, package.module:function, the similarity, from 0 to 1, of two "
         "outputs to one prompt; exact, code: 1 if equal but for how written; calls: of tool calls.",
-        excludes=("image_encoder", "text_encoder", "class_field"),
+        excludes=("class_field",),
     )
     class_field: str | None = flag(
         help="In place of embeddings, the field of records with the class of each answer, by a "
@@ -186,6 +190,21 @@ class Options:
         names = [field.name for field, hint, _ in flags.fields(type(self)) if hint is kind]
         return {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
 
+    def views(self) -> list[Self]:
+        """The options under each encoder and similarity; commas separate several in a flag."""
+        given: Any = [getattr(self, name) for name in VIEWS]
+        image, text, compare = (
+            [p for p in map(str.strip, paths_in(v or "")) if p] or [v] for v in given
+        )
+        views = [*itertools.product(image, text, [None])] * (not given[2] or any(given[:2]))
+        views += [(None, None, one) for one in compare if one]
+        alone = [f"--{name}" for name in _OF_ONE if getattr(self, name, None)]
+        if len(views) > 1 and (alone or not self.under_all):
+            what = alone[0] if alone else f"condvendi {type(self).__name__.lower()}"
+            expected = "expected one encoder or similarity"
+            raise ValueError(f"{what}: {expected}, received {len(views)}; compare takes several.")
+        return [dataclasses.replace(self, **dict(zip(VIEWS, v, strict=True))) for v in views]
+
     def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
         """The file of prompts of each model; none where all share one, or none."""
         paths = [] if self.prompts is None else paths_in(self.prompts)
@@ -215,13 +234,14 @@ class Options:
 
 
 def paths_in(value: str) -> list[str]:
-    """The paths of a flag: its value where a file has this name, or else what commas separate."""
-    return [value] if files.expanded(value).exists() else value.split(",")
+    """What commas separate in a flag; its value where a file has this name, also after a colon."""
+    path = value.partition(":")[2] or value
+    return [value] if files.expanded(path).exists() else value.split(",")
 
 
 def write(
     given: Options,
-    result: Evaluation | Comparison,
+    result: Any,
     read: Any,
     *,
     profile: Profile | None = None,
@@ -282,9 +302,12 @@ def write(
             if (path := getattr(given, name, None)) is not None:
                 write_to(path)
     finally:
-        for line in warning_lines(result.advice):
+        every = getattr(result, "comparisons", {"": result}).values()
+        for line in dict.fromkeys(line for one in every for line in warning_lines(one.advice)):
             sys.stderr.write(f"{command.escaped(line)}\n")
-        answer = [result.details(), *read.notes] if given.verbose else [str(plan or result)]
+        answer = [str(plan or result)]
+        if given.verbose:
+            answer = [*answer * (len(every) > 1), *(one.details() for one in every), *read.notes]
         answer += ["", str(plan)] if given.verbose and plan else []
         table = "\n".join([*answer, *beside])
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)

@@ -26,6 +26,7 @@ from condvendi_jax.inference import comparisons, datasets
 from condvendi_jax.records import answers as texts
 from condvendi_jax.records.record import values
 from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.consensus import Consensus
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
 
@@ -61,10 +62,11 @@ class Compare(Options):
     .parquet, .eval), or a folder of them, a file of embeddings (.npy, .npz, .safetensors) or texts
     (.txt, .csv, .jsonl), or a folder of pictures, all of one kind. Names may be patterns. A model
     may be given a name, name=path; else it has that of its file or, if two share it, its path. All
-    models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy.
+    models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy. With
+    several encoders or similarities, separated by commas, it says which models lead under all.
     """
 
-    several = True
+    several = under_all = True
     level: float = flag(
         0.05, "The rate of false differences, over all pairs of models.", above=0, below=1
     )
@@ -93,6 +95,7 @@ class Plan(Compare):
     same spread is assumed. --json and --csv write the plan.
     """
 
+    under_all = False
     order: tuple[float, ...] = flag(
         (2.0,), "Renyi orders of the pilot's scores, 2 among them.", check=checks.check_order
     )
@@ -117,6 +120,7 @@ class Report(Compare):
     their row; `condvendi_jax.report.html` shows the texts or pictures that you give it.
     """
 
+    under_all = False
     output: Target | None = flag(
         None, "The file of the page, which ends in .html.", endings=(".html", ".htm")
     )
@@ -260,13 +264,24 @@ def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) ->
     return {name: known.get(name, value) for name, value in line.items() if name != "after"}
 
 
-def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Comparison]:
-    """What a command line names, read and compared."""
+def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Any]:
+    """What a command line names, read and compared, under all encoders and similarities."""
     programs.keep()
     models, one = inputs.models_of(words, given), {"one_population": given.one_population}
     chosen = one | {"level": given.level, "equal_ratio": given.equal_ratio}
+    reads, compared = list[inputs.Inputs](), list[Comparison]()
     with command.progress_bar() as bar:
-        read = inputs.read(given, models, bar)
-        settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
-        compared = comparisons.compare(read.pairs(), **settings)
-        return read, comparisons.with_texts(compared, read.dataset, **one)
+        for view in given.views():
+            reads.append(inputs.read(view, models, bar, *reads[:1]))
+        told = [read.described for read in reads]
+        names = [next((d[name] for name in options.VIEWS if name in d), "") for d in told]
+        if len({*names}) < len(names):
+            raise ValueError(f"encoders, similarities: expected different ones, received {names}.")
+        for read in reads:
+            settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
+            result = comparisons.compare(read.pairs(), **settings)
+            compared.append(comparisons.with_texts(result, read.dataset, **one))
+    if len(reads) == 1:
+        return reads[0], compared[0]
+    read = reads[0]._replace(described=dict(zip(names, told, strict=True)))
+    return read, Consensus.of(dict(zip(names, compared, strict=True)))

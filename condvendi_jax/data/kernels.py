@@ -162,8 +162,7 @@ def _bad_labels(xp: Any, points: Any) -> tuple[Any, Any]:
     limits = jnp.finfo(points.dtype)
     bits = xp.abs(points).view(f"uint{limits.bits}")  # JAX compares these numbers as zeros.
     tiny = (bits > 0) & (bits < limits.tiny.view(bits.dtype))
-    beyond = xp.abs(points) >= 2 ** (limits.nmant + 1)
-    return tiny.any(axis=1), beyond.any(axis=1)
+    return tiny.any(axis=1), (xp.abs(points) >= 2 ** (limits.nmant + 1)).any(axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -103,12 +103,10 @@ class Pairs(Rows):
         progress: Callable[[str], Any] = lambda _: None,
         kernel: Kernel | None = None,
     ):
-        if kernel is not None and output_kernel is not None:
-            raise TypeError("kernel: received beside output_kernel, which it is short for.")
-        output_kernel = output_kernel if kernel is None else check_kernel(kernel, name="kernel")
         given = {"outputs": outputs, "prompts": prompts, "prompt_ids": prompt_ids}
         given |= {"groups": groups, "weights": weights, "batches": batches}
-        kernels = output_kernel, prompt_kernel
+        short = None if kernel is None else check_kernel(kernel, name="kernel")
+        kernels = short, output_kernel, prompt_kernel
         made = _make({"": given}, kernels, rule, similar_prompts, key, progress, mesh)
         vars(self).update(vars(made[""]))
 
@@ -146,17 +144,14 @@ class Pairs(Rows):
             for name, of_model in of_each_model(value, models, role).items():
                 rows[name][role] = of_model
         names = ("kernel", "output_kernel", "prompt_kernel")
-        kernel, output_kernel, prompt_kernel = (options.pop(name, None) for name in names)
-        if kernel is not None and output_kernel is not None:
-            raise TypeError("kernel: received beside output_kernel, which it is short for.")
-        kernels = kernel or output_kernel, prompt_kernel
+        kernels: Any = tuple(options.pop(name, None) for name in names)
         shared = not isinstance(prompts, Mapping)
         return _make(rows, kernels, shared=shared, together=True, **options)
 
 
 def _make(
     models: Mapping[str, Mapping[str, Any]],
-    kernels: tuple[kernel_choice.KernelChoice, kernel_choice.KernelChoice],
+    kernels: tuple[kernel_choice.KernelChoice, ...],
     rule: str | None = None,
     similar_prompts: bool = False,
     key: jax.Array | None = None,
@@ -168,12 +163,16 @@ def _make(
 ) -> dict[str, Pairs]:
     """Checks the arrays and labels of each model, named as in `Pairs`, and makes their pairs.
 
-    The models may have `shared` prompts row by row, and may be compared `together`, on one device.
+    `kernels` are `kernel`, `output_kernel` and `prompt_kernel`. The models may have `shared`
+    prompts row by row, and may be compared `together`, on one device.
     """
+    kernel, *others = kernels
+    if kernel is not None and others[0] is not None:
+        raise TypeError("kernel: received beside output_kernel, which it is short for.")
     programs.keep()
     roles: Sequence[str] = NAMES[: 1 + any(r["prompts"] is not None for r in models.values())]
     passed = {name: {role: rows[role] for role in roles} for name, rows in models.items()}
-    passed, asked, separate = similarities.unpacked(passed, kernels)
+    passed, asked, separate = similarities.unpacked(passed, (kernel or others[0], others[1]))
     shared = shared and not separate
     by_row: dict[str, dict[str, Any]] = {}
     for name, arrays in passed.items():

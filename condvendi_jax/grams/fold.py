@@ -129,13 +129,9 @@ def pairwise_sum(values: jax.Array) -> jax.Array:
     """Sums the last axis as a tree of blocks: n = 1e6 equal numbers keep float32's digits."""
     while values.shape[-1] > 1:
         width = min(128, values.shape[-1])
-        padding = -values.shape[-1] % width
-        values = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, padding)])
+        values = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % width)])
         values = jnp.sum(values.reshape(*values.shape[:-1], -1, width), axis=-1)
     return values[..., 0]
-
-
-# The fold over pairs of tiles
 
 
 class Block(NamedTuple):
@@ -146,12 +142,10 @@ class Block(NamedTuple):
     beside: Any  # Arrays that accompany the points, zero in the padding.
 
 
-class Parts(NamedTuple):
-    """The contributions of a tile; on a diagonal tile rows and columns go to the same points."""
-
-    shared: Any  # A tree that is summed over all tiles.
-    rows: tuple[Any, ...]  # Trees of arrays with an entry for every row, or None in place of one.
-    columns: tuple[Any, ...]  # As many, with an entry for every column.
+#: The contributions of a tile: a tree that is summed over all tiles, trees of arrays with an entry
+#: for every row, or None in place of one, and as many with an entry for every column. On a diagonal
+#: tile rows and columns go to the same points.
+Parts = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 
 
 def cut(tree: Any, index: Any, size: int) -> Any:
@@ -165,14 +159,13 @@ def fold_pairs(
     """Sums the contributions of all tiles, over all pairs of points.
 
     `block` has arrays `[k * size, ...]`; `tile(rows, columns, diagonal=...)` takes two blocks of
-    `size` points. The results are `Parts.shared` summed over the tiles of this device, and the sums
-    of the other parts, `[k * size, ...]`, for its points.
+    `size` points. The results are the shared parts summed over the tiles of this device, and the
+    sums of the other parts, `[k * size, ...]`, for its points.
     """
     count = jax.tree.leaves(block)[0].shape[0] // size
     first = jax.eval_shape(lambda block: cut(block, 0, size), block)
-    parts = jax.eval_shape(functools.partial(tile, diagonal=False), first, first)
-    shared = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), parts.shared)
-    of_points = parts.rows, parts.columns
+    shared, *of_points = jax.eval_shape(functools.partial(tile, diagonal=False), first, first)
+    shared = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shared)
     go, stay = jax.tree.map(lambda p: jnp.zeros((count * size, *p.shape[1:]), p.dtype), of_points)
 
     def add(sums: tuple[Any, ...], added: tuple[Any, ...], index: Any = 0) -> tuple[Any, ...]:
@@ -188,9 +181,8 @@ def fold_pairs(
     def meet(other: Any, i: Any, j: Any, carry: Any, *, diagonal: bool = False) -> Any:
         """Adds a tile of rows of another block, or this, and columns of this."""
         shared, go, stay = carry
-        more = tile(cut(other, i, size), cut(block, j, size), diagonal=diagonal)
-        shared = jax.tree.map(jnp.add, shared, more.shared)
-        return shared, add(go, more.rows, i), add(stay, more.columns, j)
+        more, rows, columns = tile(cut(other, i, size), cut(block, j, size), diagonal=diagonal)
+        return jax.tree.map(jnp.add, shared, more), add(go, rows, i), add(stay, columns, j)
 
     def column(j: jax.Array, carry: Any) -> Any:
         carry = lax.fori_loop(0, j, lambda i, inner: meet(block, i, j, inner), carry)
@@ -241,7 +233,7 @@ def sums_by_row(tiles: Tiles, tile: Callable[..., Any], *beside: Any, matrices: 
 
         def parts(rows: Block, columns: Block, *, diagonal: bool) -> Parts:
             to_rows, to_columns = tile(tiles, rows, columns, diagonal)
-            return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+            return None, (to_rows,), (None if diagonal else to_columns,)
 
         def inside(leaf: jax.Array) -> jax.Array:
             there = block.inside.reshape(-1, *(1,) * (leaf.ndim - 1)) > 0

@@ -385,9 +385,6 @@ class WeightedGram(Operator):
         return self.weights[: self.n] / math.sqrt(self.n)
 
 
-# Several operators in one pass, and the representation that suits the points
-
-
 class Together(NamedTuple):
     """Operators that are multiplied together: each apart, unless Grams share factors."""
 
@@ -414,8 +411,7 @@ def together(grams: Sequence[Operator]) -> Together:
     known = {id(factor): factor for factor in factors}
     if len(tiled) < len(grams) or len(known) == len(factors):
         return Together(tuple(grams))
-    order = list(known)
-    subsets = tuple(tuple(order.index(id(f)) for f in gram.factors) for gram in tiled)
+    subsets = tuple(tuple([*known].index(id(f)) for f in gram.factors) for gram in tiled)
     return Together((), Tiles(tuple(known.values()), subsets, tiled[0].layout))
 
 

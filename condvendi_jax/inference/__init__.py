@@ -16,6 +16,7 @@ from condvendi_jax.inference.selection import Selection, select
 from condvendi_jax.inference.stopping import enough
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.comparison import Comparison
+from condvendi_jax.results.consensus import Agreement, Consensus
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
@@ -29,10 +30,10 @@ from condvendi_jax.results.stopping import AskedPrompt, Enough
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread
 
-__all__ = ["LADDER", "AskedPrompt", "Between", "Comparison", "Contributions", "Curve", "Difference"]
-__all__ += ["Enough", "Evaluation", "FiniteSampleInterval", "Floor", "Groups", "Look", "Looks"]
-__all__ += ["Mix", "Monitor", "OnePrompt", "PairProfile", "Profile", "PromptScore", "PromptSpread"]
-__all__ += ["PromptTable", "Quality", "Ranking", "ScoredOrder", "Selection", "Size", "StudyPlan"]
-__all__ += ["between_models", "compare", "contributions", "delete_groups", "enough", "evaluate"]
-__all__ += ["finite_sample_interval", "holm", "leaderboard", "letter_display", "mix", "monitor"]
-__all__ += ["plan", "profile", "prompt_table", "saturation", "select"]
+__all__ = ["LADDER", "Agreement", "AskedPrompt", "Between", "Comparison", "Consensus", "Curve"]
+__all__ += ["Contributions", "Difference", "Enough", "Evaluation", "FiniteSampleInterval", "Groups"]
+__all__ += ["Look", "Looks", "Monitor", "OnePrompt", "PairProfile", "Profile", "PromptScore"]
+__all__ += ["PromptSpread", "PromptTable", "Quality", "Ranking", "ScoredOrder", "Selection", "Size"]
+__all__ += ["StudyPlan", "between_models", "compare", "contributions", "delete_groups", "enough"]
+__all__ += ["evaluate", "finite_sample_interval", "holm", "leaderboard", "letter_display", "plan"]
+__all__ += ["Floor", "Mix", "mix", "monitor", "profile", "prompt_table", "saturation", "select"]

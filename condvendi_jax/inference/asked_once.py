@@ -14,7 +14,7 @@ import numpy as np
 
 from condvendi_jax.base.devices import placed, to_host
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.grams import distances
+from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.inference import population as populations
 from condvendi_jax.inference.errors import Units
 from condvendi_jax.results.evaluation import ScoredOrder
@@ -131,23 +131,26 @@ def of_pairs(pairs: Pairs, ends: np.ndarray | None = None) -> OnePrompt:
     _, kinds, counts = np.unique(groups, return_inverse=True, return_counts=True)
     labels = np.where(counts[kinds] > 1, kinds, -1)  # A row by itself has none.
     prompts = gathered.arrays[1]
-    few = distances.few_distances(prompts, _ROWS_OF_EDGES)
-    ends = _ends(few, pairs.n) if ends is None else ends
+    few = pairwise.few_distances(prompts, _ROWS_OF_EDGES)
+    if ends is None:  # Each bin has twice as many pairs of n rows.
+        count = max(1, int(math.log2(max(pairs.n - 1, 2) / 2)) + 1)
+        ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(pairs.n - 1, 2), 1))
+        ends = np.append(np.unique(ends[ends > 0])[: count - 1], math.inf)
     bins, everywhere = _bins(pairs, prompts, ends, shares, labels)
     places = np.searchsorted(ends, few)
     sizes, sums = (np.bincount(places, weights, ends.size) for weights in (None, few))
     centres = sums / np.maximum(sizes, 1)  # The mean distance in each bin.
-    near = statistics.near_pairs(*distances.nearest(prompts, labels, statistics.NEIGHBOURS), shares)
+    near = statistics.near_pairs(*pairwise.nearest(prompts, labels, statistics.NEIGHBOURS), shares)
     if near.one.size == 0:
         return _unknown(pairs, "all prompts are of one group")
     kernel, outputs = gathered.kernels[0], gathered.arrays[0]
     left, right = outputs[near.one], outputs[near.other]
-    similar = distances.squares_of_pairs(kernel, left, right)
+    similar = pairwise.squares_of_pairs(kernel, left, right)
     near_mean, zero = statistics.near_mean(near, similar), statistics.at_zero(near, similar)
     shifted, moved = None, _slope(gathered)
     if moved > 0:
         left = left - moved * (prompts[near.one] - prompts[near.other]).astype(left.dtype)
-        shifted = statistics.near_mean(near, distances.squares_of_pairs(kernel, left, right))
+        shifted = statistics.near_mean(near, pairwise.squares_of_pairs(kernel, left, right))
     distance = float(near.weights @ near.distances)
     reach = distance / few.mean() if few.mean() > 0 else 1.0
     means = everywhere, near_mean, shifted, zero
@@ -171,25 +174,17 @@ def _unknown(pairs: Pairs, reason: str) -> OnePrompt:
     return OnePrompt("cannot be told", *nothing, prompts=pairs.n, repeated=False, reason=reason)
 
 
-def _ends(few: np.ndarray, n: int) -> np.ndarray:
-    """The upper ends of bins, each with twice as many pairs of n rows, from some distances."""
-    count = max(1, int(math.log2(max(n - 1, 2) / 2)) + 1)
-    ends = np.quantile(few, np.minimum(2.0 ** np.arange(count) * 2 / max(n - 1, 2), 1))
-    ends = np.unique(ends[ends > 0])
-    return np.append(ends[: count - 1], math.inf)
-
-
 def _bins(
     pairs: Pairs, prompts: jnp.ndarray, ends: np.ndarray, shares: np.ndarray, labels: np.ndarray
 ) -> tuple[statistics.Bins, statistics.Mean]:
     """The mean similarity of outputs in each bin of distances, and everywhere, in one pass."""
-    kernel, unit = distances.distance_kernel(prompts)
+    kernel, unit = pairwise.distance_kernel(prompts)
     tiles = pair_sums.tiles_of(pairs.under((pairs.kernels[0], kernel)))
     edges = np.stack([np.append(-1.0, ends[:-1] ** 2 / unit), ends**2 / unit])
     beside = jnp.asarray(shares, pairs.dtype), jnp.asarray(labels)
     if pairs.layout is not None:
         beside = tuple(map(pairs.layout.place, beside))
-    sums = distances.sums_by_distance(tiles, jnp.asarray(edges, pairs.dtype), *beside)
+    sums = pairwise.sums_by_distance(tiles, jnp.asarray(edges, pairs.dtype), *beside)
     weights, similar = (np.asarray(to_host(part.T), np.float64)[: pairs.n].T for part in sums)
     whole, alike = (of_bins.sum(axis=0, keepdims=True) for of_bins in (weights, similar))
     everywhere = statistics.in_bins(whole, alike, shares, _LEVEL)

@@ -4,10 +4,13 @@ What models share, such as their prompts, moves all their scores alike and cance
 its error is the root mean square of the differences of the influences of each group of rows.
 """
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import types
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -27,6 +30,7 @@ from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.records import answers, matching
 from condvendi_jax.results.comparison import Comparison, SharedPrompts
+from condvendi_jax.results.consensus import Consensus
 from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
 from condvendi_jax.results.ranking import Difference, Ranking
@@ -37,9 +41,26 @@ from condvendi_jax.statistics.multiplicity import holm, letter_display, winner_i
 from condvendi_jax.statistics.power import FEWEST_TESTED, detectable, ratio_of
 
 
+def _under_each(compare: Callable[..., Any]) -> Callable[..., Any]:
+    """Compares models under each of several encoders or similarities, and tells what all show."""
+
+    @functools.wraps(compare)
+    def compared(models: Any, prompts: Any = None, **given: Any) -> Any:
+        views, results = datasets.views(models, prompts, given), {}
+        for name, (x, how) in views.items():
+            with warnings.catch_warnings() if results else contextlib.nullcontext():
+                if results:  # What is said of the texts was said under the first.
+                    warnings.filterwarnings("ignore", "outputs: cut |some outputs may not be")
+                results[name] = compare(x, prompts, **given | how)
+        return Consensus.of(results) if len(results) > 1 else next(iter(results.values()))
+
+    return compared
+
+
 @takes_data
+@_under_each
 def compare(
-    models: Mapping[str, ArrayLike | Labels],
+    models: Mapping[str, ArrayLike | Labels | Mapping[str, ArrayLike]],
     prompts: ArrayLike | Labels | Mapping[str, ArrayLike | Labels] | None = None,
     *,
     orders: Sequence[float] = (2, 1),
@@ -63,13 +84,15 @@ def compare(
 
     Args:
       models: the outputs of each by name, embeddings `[n, d_x]` of one encoder, or as `evaluate`;
-        one model is ranked alone.
+        one model is ranked alone. With prompts also arrays by the encoder, then by the model.
       prompts: embeddings `[n, d_t]` or labels that all models share row by row; or those of each
         model by name, whose rows are matched where they are equal; or None to compare outputs
         alone. Models are compared on the prompts that they share: all on those of all models, or
         two by two where pairs share others. Models that share none are not compared.
-      encoder, output_kernel, prompt_kernel, similar_prompts, orders, truncation, method, unbiased,
-        seed, progress: see `evaluate`.
+      encoder, similarity: as `evaluate`; or lists, whose comparisons a `Consensus` holds.
+      output_kernel: as `evaluate`; of several encoders and similarities also by their names.
+      prompt_kernel, similar_prompts, orders, truncation, method, unbiased, seed, progress: see
+        `evaluate`.
       rule: as `evaluate`; applied to the outputs of all models, an equal number of each.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
       quality: as `evaluate`, `[n]` for all models, or that of each model by its name.

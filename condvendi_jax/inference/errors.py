@@ -37,9 +37,6 @@ DEFAULT_GROUPS = 20
 FEWEST_ROWS = 3
 
 
-# Groups of rows that count as independent
-
-
 class Groups(NamedTuple):
     """The groups of rows that count as independent in a standard error."""
 
@@ -230,9 +227,6 @@ def standard_errors(
     return {n: delete_groups(p, entropy, groups[n], **how) for n, p in announced()}
 
 
-# Influences of rows
-
-
 class Influences(NamedTuple):
     """The scores of one model, and how the weight of each row changes them (`order_two.Sloped`)."""
 
@@ -249,12 +243,11 @@ def row_influences(
 ) -> Influences:
     """The scores of pairs, with deletions of the groups in `leaving` or influences of rows."""
     sloped = computation.compute_sloped(pairs, entropy, method, leaving)
-    whole, deleted = sloped.decomposition, sloped.deletions is not None
-    assert whole is not None
+    whole = computation.decomposition(pairs, entropy, sloped.computed)
     logs = _logs(sloped.rows if sloped.deletions is None else sloped.deletions)
     # d exp(h) = exp(h) dh.
     changes = whole.scores.map(lambda score, log: float(score) * np.atleast_2d(log), logs)
-    return Influences(whole, changes, deleted, sloped.pair_sums)
+    return Influences(whole, changes, sloped.deletions is not None, sloped.pair_sums)
 
 
 def _by_influences(
@@ -332,9 +325,6 @@ def unit_influences(
     if membership is not None:
         sums = np.stack([np.bincount(membership, row, minlength=count) for row in weighted])
     return sums * math.sqrt(count * independent / (independent - 1))
-
-
-# Deletions of groups
 
 
 def delete_groups(

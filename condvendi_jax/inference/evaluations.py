@@ -38,10 +38,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Data(TypedDict, total=False):
     """What `evaluate`, `compare` and the like know of the data beside outputs and prompts."""
 
-    encoder: Encoder | str | None
-    similarity: Callable[..., Any] | str | None
+    encoder: Encoder | str | Sequence[Encoder | str | None] | None
+    similarity: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     clean: bool
-    output_kernel: KernelChoice
+    output_kernel: KernelChoice | Mapping[str, KernelChoice]
     prompt_kernel: KernelChoice
     rule: str
     similar_prompts: bool

@@ -5,13 +5,11 @@ which every one is unbiased (docs/proofs.md). Errors and intervals are made on t
 similarity, where a mean over prompts is nearly normal, and are inverted at the end.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,9 +23,8 @@ from condvendi_jax.spectra.order_two import Answers, Inside, PairMeans
 from condvendi_jax.spectra.pair_sums import Leaving, PairSums
 from condvendi_jax.statistics import components, intervals, reasons
 from condvendi_jax.statistics.influences import Error, TwoWayError, root_mean_square
-from condvendi_jax.statistics.intervals import Ends
+from condvendi_jax.statistics.intervals import LEAST, Ends
 
-_LEAST = 1e-300  # So that nothing is divided by 0.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
 INVERTED = ("vendi", "conditional")
 
@@ -76,7 +73,7 @@ class Population:
         fewest = self.units.independent(self.answers.points)
         return (fewest if self.labels is None else min(fewest, self.labels.present)) - 1
 
-    def at(self, share: float | None, same: float) -> Population:
+    def at(self, share: float | None, same: float) -> Self:
         """The scores that other numbers of prompts and of answers show on average.
 
         `share` is that of the pairs of a prompt with itself, and of these `same` that of an answer
@@ -257,7 +254,7 @@ class Population:
     def _ends(self, name: str) -> Ends:
         """The interval of a similarity at each level, inside what is possible."""
         prompts = self._means[0].norms(self.share, self.same)[1:2].sum()  # One over their number.
-        most = 1.0 if name in INVERTED else 1 / max(prompts, _LEAST) if self.repeated else math.inf
+        most = 1.0 if name in INVERTED else 1 / max(prompts, LEAST) if self.repeated else math.inf
         if np.isnan(getattr(self.influences, name)).any():
             return lambda level: (np.zeros_like(level, float), np.full_like(level, most, float))
         of_prompts = PerScore(self._of_all_outputs, self._of_prompts, self._of_information)
@@ -276,8 +273,7 @@ class Population:
 
     def _mean(self, ends: Callable[..., Ends], value: float, changes: np.ndarray) -> Ends:
         """The interval of a mean over prompts, or between them."""
-        error = root_mean_square(self._influences(changes))
-        return ends(value, error, changes, self._shares)
+        return ends(value, root_mean_square(self._influences(changes)), changes, self._shares)
 
     @property
     def _shares(self) -> np.ndarray:
@@ -318,7 +314,7 @@ class Population:
         assert self.influences is not None
         outputs, conditional, value = self.similarities
         mean = self.influences.conditional[0]
-        square = max(np.sum(mean**2), _LEAST)
+        square = max(np.sum(mean**2), LEAST)
         slope = np.sum(self._influences(of_between) * mean) / square
         left = self._mean(intervals.between_mean, between, of_between - slope * changes)
         share = 1 - (self._means[0].share if self.share is None else self.share)
@@ -328,9 +324,7 @@ class Population:
         if not 0 < value < math.inf:
             return rest
         slope = np.sum(self.influences.information[0] * mean) / square * conditional / value
-        logs = [intervals.of_logarithm(ends) for ends in (rest, self._of_prompts())]
-        joined = intervals.joined(math.log(value), logs[0], slope, math.log(conditional), logs[1])
-        return intervals.of_exponential(joined)
+        return intervals.joined(value, rest, slope, conditional, self._of_prompts())
 
     @functools.cached_property
     def fixed_error(self) -> float | None:

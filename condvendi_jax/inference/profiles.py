@@ -47,7 +47,6 @@ _ENTROPY = Entropy(order=2)
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
 _AT_ONCE = 50
-_LEAST = 1e-300  # So that nothing is divided by 0.
 _LARGEST = 1e300  # Squares that are larger may overflow where they are added.
 _TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
 
@@ -304,9 +303,6 @@ def _times(points: Pairs, moving: tuple[int, ...], times: Any) -> Pairs:
     return points.under(tuple(kernels))
 
 
-# Bands and signs
-
-
 class Curve(NamedTuple):
     """One model along the ladder."""
 
@@ -367,7 +363,7 @@ class Tested(NamedTuple):
             two = itertools.combinations(self.curves, 2)
             return bands, [PairProfile(*names, score, *none) for names in two]
         models = [_Drawn.of(curve, score, self.rounding) for curve in self.curves.values()]
-        freedom = min(model.freedom for model in models)
+        freedom = max(min(error.freedom for model in models for error in model.errors), 1.0)
         draws = self._draws(models, freedom, PerScore._fields.index(score))
         bands = np.array([self._band(*pair, freedom) for pair in zip(draws, models, strict=True)])
         return bands, self._differences(score, models, draws, freedom)
@@ -390,7 +386,8 @@ class Tested(NamedTuple):
         if not model.kept.any():
             return band
         largest = np.max(np.abs(draws[:, model.kept]), axis=1)
-        level = _level_of(np.quantile(largest, 1 - self.level), freedom)
+        # The level of an interval so many standard errors to each side.
+        level = 2 * scipy.special.stdtr(freedom, -np.quantile(largest, 1 - self.level)).item()
         kept = itertools.compress(model.scores, model.kept)
         band[model.kept] = [error.interval(level) for error in kept]
         return band
@@ -462,17 +459,13 @@ class _Drawn(NamedTuple):
         rows = np.array([np.mean(error.influences, axis=0) for error in errors])
         rows = np.where(known[:, None], rows, 0)
         scales = [error.standard_error if error.reason is None else 1.0 for error in errors]
-        scales = np.maximum(scales, np.maximum(rounding * np.abs(values), _LEAST))
+        scales = np.maximum(scales, np.maximum(rounding * np.abs(values), intervals.LEAST))
         ends = saturation.Nearly(*(end[index] for end in curve.limits))
         at_levels = np.zeros((2, len(errors), intervals.LEVELS.size))
         for place in np.flatnonzero(known):
             at_levels[0, place], at_levels[1, place] = errors[place].at_levels(intervals.LEVELS)
         rest = rows / scales[:, None], known & ~curve.saturated(score), at_levels
         return cls(scores, errors, ends, values, scales, *rest)
-
-    @property
-    def freedom(self) -> float:
-        return max(min(error.freedom for error in self.errors), 1.0)
 
     def untested(self, other: _Drawn, score: str, names: tuple[str, str]) -> list[Reason | None]:
         values = np.array([[error.value for error in model.scores] for model in (self, other)])
@@ -488,8 +481,3 @@ class _Drawn(NamedTuple):
         correlation = np.reshape(correlation, (-1, 1))
         low, high = intervals.difference(values, ends, correlation)(intervals.LEVELS)
         return np.exp(intervals.crossing(np.maximum(low, -high), np.log(intervals.LEVELS))[2])
-
-
-def _level_of(times: float, freedom: float) -> float:
-    """The level of an interval so many standard errors to each side."""
-    return float(2 * scipy.special.stdtr(freedom, -times))

@@ -219,7 +219,11 @@ def _by_prompt(
     weights = within[rows]
     left_out = alone = units = weights / copies
     if near.batches is not None:
-        left_out, alone = (of_rows[rows] for of_rows in _of_batches(near, within))
+        kinds, outputs = near.batch_kinds, pair_sums.factor(near, 0)  # With their batches.
+        leaving = pair_sums.leaving_of(within, kinds)
+        inside = [pair_sums.sums_inside(outputs, part) for part in leaving]
+        left_out = (pair_sums.by_rows(leaving, inside, near.n)[0] + within)[rows]
+        alone = np.bincount(kinds, within)[kinds][rows]
     totals = (np.bincount(prompt, weights * x, sizes.size) for x in (sums[0], left_out, alone))
     squared_norm, squares, same = totals
     several = (n > 1) & (same < 1 - _ROUNDING)
@@ -246,13 +250,3 @@ def _by_prompt(
         return [*columns, *np.full((3, n.size), np.nan)], None, Reason(result)
     spread, shrunken = result
     return [*columns, *shrunken], spread, None
-
-
-def _of_batches(near: Pairs, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row, the sum of squared kernels with its batch, and the weight of the batch."""
-    kinds = near.batch_kinds
-    outputs = Pairs.trusted(near.arrays[:1], near.kernels[:1], n=near.n)
-    leaving = pair_sums.leaving_of(weights, kinds)
-    inside = [pair_sums.sums_inside(outputs, rows) for rows in leaving]
-    sums = pair_sums.by_rows(leaving, inside, near.n)[0] + weights
-    return sums, np.bincount(kinds, weights)[kinds]

@@ -1,7 +1,5 @@
 """A comparison as one page of HTML that needs no network: scores, prompts and their outputs."""
 
-from __future__ import annotations
-
 import base64
 import collections
 import functools

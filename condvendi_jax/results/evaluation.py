@@ -305,7 +305,12 @@ class Evaluation(Result):
 
     def notes(self) -> list[str]:
         """The bandwidths, what the errors cover, and what to know before reading the scores."""
-        notes = [*kernel_notes(self), *unbiased_notes([self]), *self._fixed_prompts()]
+        notes = [*kernel_notes(self), *unbiased_notes([self])]
+        for scored in self.orders:
+            fixed = scored.population and scored.population.fixed_error
+            if fixed and self.unbiased and scored.saturated.get("conditional") != "largest":
+                error = f"the standard error of conditional is {fixed:.2g}"
+                notes.append(f"order 2: over other {self.noun} to these prompts alone, {error}")
         prompts = self.distinct_prompts
         what = self.noun + " to each prompt" * bool(prompts and 1 < prompts < self.n)
         for scored in self.orders:
@@ -334,15 +339,6 @@ class Evaluation(Result):
     def encoder_name(self) -> str:
         """The name of the encoder of texts or pictures, if `evaluate` or `compare` used one."""
         return str(self.encoder.get("text_encoder") or self.encoder.get("image_encoder") or "")
-
-    def _fixed_prompts(self) -> list[str]:
-        """The error of the conditional score over other answers to the same prompts."""
-        for scored in self.orders:
-            fixed = scored.population and scored.population.fixed_error
-            if fixed and self.unbiased and scored.saturated.get("conditional") != "largest":
-                error = f"the standard error of conditional is {fixed:.2g}"
-                return [f"order 2: over other {self.noun} to these prompts alone, {error}"]
-        return []
 
     def plot(self) -> Figure:
         """How many outputs differ, with the 95% interval."""

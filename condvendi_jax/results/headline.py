@@ -1,7 +1,5 @@
 """How many outputs of each model differ: the numbers that pages, figures and papers show first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

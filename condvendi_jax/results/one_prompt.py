@@ -1,7 +1,5 @@
 """What is known of the number of different outputs to one prompt."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

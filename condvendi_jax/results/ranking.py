@@ -191,22 +191,18 @@ class Ranking(Result):
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model."""
-        lines = []
+        start, lines = {"score": self.score} | of_entropy(self), []
         for model, ranks in self.rank_sets.items():
             places = dict(zip(("first_rank", "last_rank"), ranks, strict=True))
-            line = self._start | {"model": model} | self.estimate(model).as_dict()
+            line = start | {"model": model} | self.estimate(model).as_dict()
             lines.append(line | {"letters": self.letters[model]} | places)
         return lines
 
     def pair_lines(self) -> list[dict[str, Any]]:
         """A line for each difference of two models."""
-        names = {"adjusted": "adjusted_p_value"}
+        names, start = {"adjusted": "adjusted_p_value"}, {"score": self.score} | of_entropy(self)
         rows = [{names.get(k, k): v for k, v in d._asdict().items()} for d in self.differences]
-        return [self._start | row for row in rows]
-
-    @property
-    def _start(self) -> dict[str, Any]:
-        return {"score": self.score} | of_entropy(self)
+        return [start | row for row in rows]
 
     def parts(self) -> list[str]:
         """The models in descending order, and which of them differ: 'A > B >= C'."""

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,9 @@ __all__ = ["mutual_information_divergence", "pointwise_mutual_information", "rrk
 _SINGULAR = 100
 
 
-class _Fit(NamedTuple):
-    """A Gaussian of pairs z = [x; t], by triangular roots of its covariances."""
-
-    mean: jax.Array
-    joint: jax.Array  # Upper triangular R with R^T R the covariance of z; `prompt`, of t alone.
-    prompt: jax.Array
+# A Gaussian of pairs z = [x; t]: its mean, the upper triangular R with R^T R the covariance of z,
+# and that of t alone.
+_Fit = tuple[jax.Array, jax.Array, jax.Array]
 
 
 def pointwise_mutual_information(
@@ -124,11 +121,11 @@ def _check_pairs(
 
 def _check_regular(fit: _Fit) -> None:
     """Raises where a column is a combination of those before it: the information is infinite."""
-    left = np.abs(np.diag(fit.joint))
-    whole = np.linalg.norm(np.asarray(fit.joint), axis=0)
+    _, joint, prompt = map(np.asarray, fit)
+    left, whole = np.abs(np.diag(joint)), np.linalg.norm(joint, axis=0)
     small = left <= _SINGULAR * np.finfo(left.dtype).eps * whole
     if small.any():
-        column, d_x = int(small.argmax()), len(left) - len(fit.prompt)
+        column, d_x = int(small.argmax()), len(left) - len(prompt)
         place = f"{column} of the outputs" if column < d_x else f"{column - d_x} of the prompts"
         why = f"column {place} is constant or a combination of the columns before it"
         singular = f"covariance of the reference pairs is singular in {left.dtype.name}"
@@ -145,20 +142,20 @@ def _fit(outputs: jax.Array, prompts: jax.Array, ridge: float) -> _Fit:
     rows = (z - mean[None]) / math.sqrt(len(z))
     rows = jnp.concatenate([rows, jnp.sqrt(ridge).astype(z.dtype) * jnp.eye(z.shape[1])])
     prompt = rows[:, outputs.shape[1] :]
-    return _Fit(mean, jnp.linalg.qr(rows, mode="r"), jnp.linalg.qr(prompt, mode="r"))
+    return mean, jnp.linalg.qr(rows, mode="r"), jnp.linalg.qr(prompt, mode="r")
 
 
 @jax.jit
 def _pointwise(outputs: jax.Array, prompts: jax.Array, fit: _Fit) -> jax.Array:
     """PMI as log p(t | x) / p(t): the distance of x cancels and is never computed."""
-    split = outputs.shape[1]
-    z = jnp.concatenate([outputs, prompts], axis=1) - fit.mean[None]
+    split, (mean, of_pairs, of_prompts) = outputs.shape[1], fit
+    z = jnp.concatenate([outputs, prompts], axis=1) - mean[None]
     whiten = functools.partial(jax.scipy.linalg.solve_triangular, trans=1)
     # R^{-T} of every row, `[d, n]`: its squared length is the Mahalanobis distance squared.
     with jax.default_matmul_precision("highest"):
-        joint, prompt = whiten(fit.joint, z.T)[split:], whiten(fit.prompt, z[:, split:].T)
+        joint, prompt = whiten(of_pairs, z.T)[split:], whiten(of_prompts, z[:, split:].T)
     excess = jnp.sum(jnp.square(prompt), axis=0) - jnp.sum(jnp.square(joint), axis=0)
-    scales = jnp.diag(fit.prompt) / jnp.diag(fit.joint)[split:]
+    scales = jnp.diag(of_prompts) / jnp.diag(of_pairs)[split:]
     return jnp.sum(jnp.log(jnp.abs(scales))) + excess / 2
 
 

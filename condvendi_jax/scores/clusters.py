@@ -222,8 +222,7 @@ def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
         matrix = np.asarray(gram.dense().matrix, np.float64) / n
         values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(n - count, n - 1))
     else:
-        stored = gram.store() if memory.fits(n, gram.dtype) else gram
-        matvec = functools.partial(_matvec, stored)
+        matvec = functools.partial(_matvec, gram.store() if memory.fits(n, gram.dtype) else gram)
         product = scipy.sparse.linalg.LinearOperator((n, n), matvec, dtype=gram.dtype)
         # The same start gives the same signs and digits at every call.
         start = np.random.default_rng(0).normal(size=n).astype(gram.dtype)

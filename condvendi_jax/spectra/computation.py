@@ -15,7 +15,7 @@ from condvendi_jax.grams import to_host
 from condvendi_jax.spectra import estimators, exact, measures, methods, order_two
 from condvendi_jax.spectra.methods import ALL_TERMS, OUTPUTS, Grams, Method, Terms, check_method
 from condvendi_jax.spectra.order_two import FROBENIUS, Sloped
-from condvendi_jax.spectra.pair_sums import Leaving
+from condvendi_jax.spectra.pair_sums import TERMS, Leaving
 from condvendi_jax.spectra.refinement import MatrixFree, Stored
 
 # Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md).
@@ -115,12 +115,12 @@ def decomposition(
         rows = [to_host(array[::step]) for array in points.arrays]
         kernel_rounding = [k.rounding(some) for k, some in zip(points.kernels, rows, strict=True)]
         by_term = dict.fromkeys(ALL_TERMS, 0.0)
-        for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
+        for name, factors, measure in zip(ALL_TERMS, TERMS, computed.spectra, strict=True):
             if measure is not None:
                 if not isinstance(measure, measures.SpectralMeasure):
                     wide = np.asarray(measure, np.float64)
                     measure = measures.SpectralMeasure.of_eigenvalues(wide, n=measure.size, eps=eps)
-                relative = eps * sum(kernel_rounding[k] for k in methods.FACTORS_OF[name])
+                relative = eps * sum(kernel_rounding[k] for k in factors)
                 by_term[name] = measure.rounding(entropy, relative)
         x, t, joint = by_term.values()
         moved = PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)
@@ -149,12 +149,10 @@ def compute_sloped(
     are small enough, at order 1 without truncation.
     """
     check_method(method)
-    if entropy.needs_spectrum:
-        terms = ALL_TERMS if points.paired else OUTPUTS
-        sloped = method.suited(points, terms).sloped(points, entropy, terms, leaving)
-    else:
-        sloped = order_two.slopes(points, leaving)
-    return sloped._replace(decomposition=decomposition(points, entropy, sloped.computed))
+    if not entropy.needs_spectrum:
+        return order_two.slopes(points, leaving)
+    terms = ALL_TERMS if points.paired else OUTPUTS
+    return method.suited(points, terms).sloped(points, entropy, terms, leaving)
 
 
 def check(points: Pairs, method: Method) -> None:

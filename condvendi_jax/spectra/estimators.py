@@ -195,8 +195,7 @@ class Sampler:
 
     def _padded(self, columns: np.ndarray) -> np.ndarray:
         """Adds columns of zeros up to a few widths, since each width is a program to compile."""
-        missing = -max(columns.shape[1], 1) % (2 * self._budget.block)
-        return np.pad(columns, ((0, 0), (0, missing)))
+        return np.pad(columns, ((0, 0), (0, -max(columns.shape[1], 1) % (2 * self._budget.block))))
 
     def _like(self, array: np.ndarray) -> jax.Array:
         return jnp.asarray(array, self.gram.dtype)

@@ -195,8 +195,7 @@ def _compute_apart(
     sums = jnp.stack([eigenvalues.matmul(k, weights) for k in (squares, jnp.square(squares))])
     if not entropy.needs_spectrum:
         return of_squared_norm(jnp.sum(weights * sums[0])), sums
-    values = eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])
-    return entropy.of_spectrum(values), sums
+    return entropy.of_spectrum(eigenvalues.spectrum(matrix * roots[:, None] * roots[None, :])), sums
 
 
 def _deletions(

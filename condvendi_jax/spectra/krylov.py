@@ -193,9 +193,6 @@ def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
     return state._replace(history=history, alpha=alpha, beta=beta)
 
 
-# Gauss and Gauss-Radau quadratures of the small matrices
-
-
 def tridiagonal_eigen(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues `[probes, m]` and eigenvectors `[probes, m, m]` of tridiagonal matrices."""
     size = alpha.shape[1]

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -144,10 +144,9 @@ class SpectralMeasure:
         values = np.sort(values[values > 0])[::-1]
         rest, zeros = float(n - values.size), np.zeros((probes, 1))
         everything = Rule(values, np.ones_like(values))
-        left: Any = {"alpha": zeros, "beta": zeros, "squares": np.full(probes, rest)}
-        left |= {"moments": np.array([rest, 0.0, 0.0]), "moment_errors": np.zeros(3)}
-        known: Any = {"squared_norm": float(np.sum(values**2)), "largest": float(values[0])}
-        return cls((everything, everything), **left, **known, eps=eps, n=n)
+        left = zeros, zeros, np.full(probes, rest), np.array([rest, 0.0, 0.0]), np.zeros(3)
+        known = float(np.sum(values**2)), float(values[0])
+        return cls((everything, everything), *left, *known, eps, n)
 
     def at_half_depth(self) -> Self:
         """The measure after half of the Lanczos steps."""
@@ -282,8 +281,7 @@ class SpectralMeasure:
             middle = middles.mean(axis=0)
             gap = float(np.abs(np.mean(middles - middle, axis=1)).max())
         known = float(self.moments[: degree + 1] @ fit)
-        unknown = float(self.moment_errors[: degree + 1] @ np.abs(fit))
-        return middle + known, gap, unknown
+        return middle + known, gap, float(self.moment_errors[: degree + 1] @ np.abs(fit))
 
     def _coupling(self, function: Function) -> float:
         """To second order, what projecting Ritz vectors off in every Lanczos step changes."""

@@ -18,8 +18,6 @@ Terms = tuple[str, ...]
 ALL_TERMS: Terms = PerTerm._fields
 OUTPUTS: Terms = ("outputs",)
 GIVEN_PROMPTS: Terms = ("prompts", "joint")
-#: The kernels whose product each term has.
-FACTORS_OF = {"outputs": (0,), "prompts": (1,), "joint": (0, 1)}
 #: The Grams of outputs, prompts and pairs by the name of their term.
 Grams = Mapping[str, Operator]
 

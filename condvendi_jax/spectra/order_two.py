@@ -26,7 +26,7 @@ import numpy as np
 from condvendi_jax.base import checks, devices, programs
 from condvendi_jax.data.kernel_choice import ENOUGH_REPEATED
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.entropies import Computed, Decomposition, PerTerm, eigenvalues, of_squared_norm
+from condvendi_jax.entropies import Computed, PerTerm, eigenvalues, of_squared_norm
 from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.operators import OfPoints, grams_of
 from condvendi_jax.spectra import pair_sums as over_pairs
@@ -79,11 +79,7 @@ def _norms_of_sums(points: Pairs, sums: np.ndarray) -> np.ndarray:
 @functools.partial(devices.compiled_elsewhere, of_jax=True)
 def entropies_of(norms: Any) -> PerTerm:
     """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
-    missing = (None,) * (3 - norms.shape[0])
-    return PerTerm(*map(of_squared_norm, norms), *missing)
-
-
-# Means over pairs of different rows
+    return PerTerm(*map(of_squared_norm, norms), *(None,) * (3 - norms.shape[0]))
 
 
 def single_answers(
@@ -96,8 +92,7 @@ def single_answers(
     models have numbers from 0; `draws` are `Pairs.draws`, so that a batch is a single answer.
     """
     answers = model * (prompt.max() + 1) + prompt
-    alone = np.bincount(answers, draws)[answers] < 1.5
-    single = np.isin(prompt, prompt[alone])
+    single = np.isin(prompt, prompt[np.bincount(answers, draws)[answers] < 1.5])
     several = np.bincount(model, draws * ~single) / np.bincount(model, draws)
     enough = exact and np.unique(prompt[~single]).size >= ENOUGH_REPEATED
     return single if prompt.any() and (enough or several.min() >= 0.5) else None
@@ -247,6 +242,7 @@ def within_each(answers: Answers, inside: Inside) -> np.ndarray:
     return by_number(shares * (inside.prompt + others), kind, pairs.size) / pairs
 
 
+@np.errstate(invalid="ignore", divide="ignore")
 def pair_means(
     sums: np.ndarray,
     inside: Inside,
@@ -274,8 +270,8 @@ def pair_means(
     same, total = float(paired.sum()), between @ shares
     if inside.prompt is not None:
         total = np.where(total > rounding * (sums @ shares), total, 0)
-    with np.errstate(invalid="ignore"):  # NaN of a single row.
-        means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
+    # NaN of a single row.
+    means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
     if not leaving:
         return means, means
     lost, taken = weight_of(leaving), []
@@ -296,14 +292,12 @@ def pair_means(
         group[kind] = by_rows(leaving, numbers, kind.size)
         kept = same - np.bincount(group, paired, lost.size)
         rest = squares.sum(axis=-1)[..., None] - by_number(squares, group, lost.size)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            within = rest / kept
+        within = rest / kept
     rest = np.maximum(total[..., None] - in_order(taken, leaving), 0)
     # NaN where one prompt is left: what is between prompts would be rounding over rounding.
     left = np.square(1 - lost)
     pairs = np.where(left - kept > _ROUNDING, left - kept, np.nan)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return means, PairMeans(within, rest / pairs, kept / left)
+    return means, PairMeans(within, rest / pairs, kept / left)
 
 
 def norms_without(pair_sums: PairSums, points: Pairs) -> tuple[np.ndarray, np.ndarray]:
@@ -339,7 +333,6 @@ class Sloped(NamedTuple):
     # `[G]`, not less its mean; None where it is not computed, NaN where nothing is left.
     deletions: PerTerm | None = None
     pair_sums: PairSums | None = None  # At order 2.
-    decomposition: Decomposition | None = None  # Which `compute_sloped` adds.
 
 
 def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:

@@ -65,9 +65,6 @@ def tiles_of(points: Pairs) -> Tiles:
     return Tiles(factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),), points.layout)
 
 
-# Sums over the other rows
-
-
 #: The factors of each term: of the outputs, the prompts, and both.
 TERMS = ((0,), (1,), (0, 1))
 #: How a compiled function of points, of whose arrays it says the numbers, is computed on the host.

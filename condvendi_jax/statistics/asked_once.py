@@ -66,8 +66,7 @@ def near_pairs(
     nearest = np.maximum(nearest, 1e-6 * usual if usual > 0 else 1.0)
     one, other = pairs
     ratio = apart**2 / (nearest[one] * nearest[other])
-    weights = np.exp(np.maximum((1 - ratio) / narrow, -200.0))
-    near = Near(one, other, apart, weights, shares)
+    near = Near(one, other, apart, np.exp(np.maximum((1 - ratio) / narrow, -200.0)), shares)
     for _ in range(_ROUNDS):
         sums = near.by_prompt(near.weights)
         factors = np.sqrt(np.where(sums > 0, shares, 0) / np.where(sums > 0, sums, 1))
@@ -215,9 +214,8 @@ def in_bins(weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, level: fl
     width = 0.0
     if good.any():
         scaled = products[np.ix_(good, good)] / np.outer(errors[good], errors[good])
-        roots, vectors = np.linalg.eigh(scaled)
-        drawn = np.random.default_rng(0).standard_normal((_DRAWS, roots.size))
-        drawn = drawn * np.sqrt(np.maximum(roots, 0)) @ vectors.T
+        normal = np.zeros(len(scaled)), scaled, _DRAWS, "ignore"
+        drawn = np.random.default_rng(0).multivariate_normal(*normal, method="eigh")
         width = float(np.quantile(np.abs(drawn).max(axis=1), 1 - level))
     values = values[:, 0]
     low, high = (np.clip(values + side * width * errors, 0, 1) for side in (-1, 1))

@@ -18,7 +18,6 @@ from condvendi_jax.statistics.reasons import Reason
 NOISE = 0.5
 # The width of a 95% interval of a normal variable, in standard errors.
 _WIDTH = 2 * 1.96
-_LEAST = 1e-300  # So that nothing is divided by 0.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,9 +116,9 @@ class TwoWayError(Error):
         fewest = min(self.freedom, self.labels.freedom)
 
         def ends(level: float) -> tuple[float, float]:
-            both = [intervals.student(freedom, level) for freedom in (fewest, self.freedom)]
-            longer = np.divide(both[0], np.maximum(both[1], _LEAST)) * self.standard_error / error
-            low, high = (longer * (end - self.value) for end in prompts(level))
+            wide, usual = (intervals.student(f, level) for f in (fewest, self.freedom))
+            by = np.divide(wide, np.maximum(usual, intervals.LEAST)) * self.standard_error / error
+            low, high = (by * (end - self.value) for end in prompts(level))
             return self.value + low, self.value + high
 
         return ends
@@ -161,16 +160,13 @@ def root_mean_square(values: np.ndarray) -> Any:
 
 def error_of(of_units: np.ndarray) -> float:
     """The error of the mean of replicates `[replicates, G]`, less what their noise adds to it."""
-    if len(of_units) == 1:
-        return math.sqrt(_without_noise(of_units))
     naive, unbiased = root_mean_square(np.mean(of_units, axis=0)), _without_noise(of_units)
     return float(naive) if is_noisy(of_units) else math.sqrt(unbiased)
 
 
 def is_noisy(of_units: np.ndarray) -> bool:
     """Whether most of the mean square is the noise of the replicates, which then stays in it."""
-    naive = float(root_mean_square(np.mean(of_units, axis=0)))
-    return _without_noise(of_units) < NOISE * naive**2
+    return _without_noise(of_units) < NOISE * root_mean_square(np.mean(of_units, axis=0)) ** 2
 
 
 def _without_noise(of_units: np.ndarray) -> float:

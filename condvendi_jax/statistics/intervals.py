@@ -22,7 +22,7 @@ _OF_A_PROMPT = 0.2  # Of a typical prompt, which a far end adds at 95%; by simul
 _NEAR, _FAR, _BETWEEN = 2.0, 1.25, 6.0
 NO_PAIR = 1e-12  # A similarity that may be rounding: one over it is infinite.
 _ALL_ALIKE, _NO_ERROR = 1e-6, 1e-7  # From 1, and of an error relative to its value; so too.
-_LEAST = 1e-300  # So that nothing is divided by 0.
+LEAST = 1e-300  # So that nothing is divided by 0.
 _BETWEEN_TWO = 24  # Levels between two of `LEVELS`.
 _USUAL = 0.05
 #: Levels at which a test looks first.
@@ -179,12 +179,16 @@ def ratio(value: float, error: float, freedom: float) -> Ends:
 
 
 def joined(value: float, rest: Ends, slope: float, mean: float, of_mean: Ends) -> Ends:
-    """Of a value that moves by `slope` with an independent mean, and by the rest."""
+    """Of a value whose logarithm moves by `slope` with an independent mean's, and the rest."""
+    log = math.log(value)
+
+    def logs(ends: Ends, level: Any) -> np.ndarray:
+        return np.log(np.maximum(np.broadcast_arrays(*ends(level)), LEAST))
 
     def ends(level: Any) -> tuple[Any, Any]:
-        moved = np.sort(slope * (np.stack(np.broadcast_arrays(*of_mean(level))) - mean), axis=0)
-        far = np.hypot(np.stack(np.broadcast_arrays(*rest(level))) - value, moved)
-        return value - far[0], value + far[1]
+        moved = np.sort(slope * (logs(of_mean, level) - math.log(mean)), axis=0)
+        far = np.hypot(logs(rest, level) - log, moved)
+        return np.exp(np.minimum(log - far[0], 700.0)), np.exp(np.minimum(log + far[1], 700.0))
 
     return ends
 
@@ -203,16 +207,6 @@ def scaled(factor: float, ends: Ends) -> Ends:
     """Of a number times a factor."""
     rising = 1 if factor >= 0 else -1
     return lambda level: tuple(factor * end for end in ends(level)[::rising])
-
-
-def of_logarithm(ends: Ends) -> Ends:
-    """Of the logarithm of a number."""
-    return lambda level: tuple(np.log(np.maximum(end, _LEAST)) for end in ends(level))
-
-
-def of_exponential(ends: Ends) -> Ends:
-    """Of the exponential of a number."""
-    return lambda level: tuple(np.exp(np.minimum(end, 700.0)) for end in ends(level))
 
 
 def of_reciprocal(ends: Ends, rounding: float = 0.0) -> Ends:
@@ -271,14 +265,14 @@ def quotient(values: Any, both: Sequence[Ends], correlation: Any = 0.0) -> Ends:
         root = np.sqrt(np.maximum(mixed**2 - last * first, 0))
         # Both are one root of the quadratic; the second is known where `low` is 0, too.
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            roots = last / np.maximum(mixed + root, _LEAST), (mixed - root) / -np.abs(first)
+            roots = last / np.maximum(mixed + root, LEAST), (mixed - root) / -np.abs(first)
         quotient = np.where((mixed < 0) & (first < 0) & (last >= 0), roots[1], roots[0])
         return np.where(np.isinf(high), 0.0, np.maximum(quotient, 0))
 
     def ends(level: Any) -> tuple[Any, Any]:
         (low, high), (other_low, other_high) = (ends_of(level) for ends_of in both)
         swapped = least(values[1], values[0], other_low, high)
-        largest = np.where(swapped > 0, 1 / np.maximum(swapped, _LEAST), math.inf)
+        largest = np.where(swapped > 0, 1 / np.maximum(swapped, LEAST), math.inf)
         return least(values[0], values[1], low, other_high), largest
 
     return ends
@@ -296,12 +290,9 @@ def of_several(every: Sequence[Ends], chosen: np.ndarray) -> Ends:
     def ends(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         result = np.empty((2, len(chosen), levels.shape[-1]))
         for number in np.unique(chosen):
-            rows, asked, same = np.flatnonzero(chosen == number), levels, 0
-            if levels.ndim > 1:  # Several of them ask for the same levels.
-                _, first, same = np.unique(levels[rows, 0], return_index=True, return_inverse=True)
-                asked = levels[rows[first]].ravel()
-            both = np.stack(np.broadcast_arrays(*every[number](asked)))
-            result[:, rows] = both.reshape(2, -1, levels.shape[-1])[:, np.resize(same, rows.size)]
+            rows = chosen == number
+            both = every[number](levels if levels.ndim == 1 else levels[rows])
+            result[0, rows], result[1, rows] = both
         return result[0], result[1]
 
     return ends

@@ -7,8 +7,6 @@ import numpy as np
 
 from condvendi_jax.statistics.intervals import Ends
 
-_BLOCK = 64  # Statistics whose largest draws are kept.
-
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values adjusted for their number, by Holm's step-down (1979).
@@ -17,11 +15,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Rejecting those up to a level keeps the probability of any false rejection at that level,
     whatever the dependence. Those that are NaN were not tested: they stay NaN and do not count.
     """
-    tested, largest = int(np.sum(~np.isnan(p_values))), 0.0
-    adjusted = np.full(len(p_values), np.nan)
-    for rank, index in enumerate(np.argsort(p_values)[:tested].tolist()):  # NaN comes last.
-        largest = max(largest, min(1.0, (tested - rank) * p_values[index]))
-        adjusted[index] = largest
+    rising = np.argsort(p_values)[: np.count_nonzero(~np.isnan(p_values))]  # NaN comes last.
+    adjusted, times = np.full(len(p_values), np.nan), np.arange(rising.size, 0, -1)
+    scaled = times * np.asarray(p_values, np.float64)[rising]
+    adjusted[rising] = np.minimum(np.maximum.accumulate(scaled), 1.0)
     return adjusted.tolist()
 
 
@@ -76,12 +73,9 @@ def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.nd
     rising = np.argsort(observed, axis=None)
     # Those that are not told yet are always the smallest ones.
     ordered, drawn = observed.ravel()[rising], drawn.reshape(len(drawn), -1).take(rising, axis=1)
-    blocks = np.maximum.reduceat(drawn, np.arange(0, rising.size, _BLOCK), axis=1)
-    left, before = rising.size, -1
+    largest, left, before = np.maximum.accumulate(drawn, axis=1), rising.size, -1
     while left not in (0, before):
-        whole = (left - 1) // _BLOCK
-        parts = blocks[:, :whole], drawn[:, whole * _BLOCK : left]
-        limit, before = np.quantile(np.concatenate(parts, axis=1).max(axis=1), 1 - level), left
+        limit, before = np.quantile(largest[:, left - 1], 1 - level), left
         left = min(left, int(np.searchsorted(ordered, limit, side="right")))
     told = np.zeros(rising.size, bool)
     told[rising[left:]] = True

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import isotonic_regression
 
-from condvendi_jax.grams import distances
+from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.statistics import asked_once
 from condvendi_jax.statistics.asked_once import Mean
 from experiments import data
@@ -104,7 +104,7 @@ def tried(outputs: Outputs, drawn: np.ndarray, bandwidths: Sequence[float]) -> x
     n = len(outputs.prompts)
     shares = np.full(n, 1 / n)
     points = jnp.asarray(outputs.prompts)
-    apart, others = distances.nearest(points, np.full(n, -1), min(max(NEIGHBOURS), n - 1))
+    apart, others = pairwise.nearest(points, np.full(n, -1), min(max(NEIGHBOURS), n - 1))
     near_by = [
         asked_once.near_pairs(apart[:, :count], others[:, :count], shares, narrow)
         for count, narrow in itertools.product(NEIGHBOURS, NARROW)

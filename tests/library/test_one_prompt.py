@@ -12,7 +12,8 @@ import condvendi_jax as cv
 from condvendi_jax.data import kernel_choice
 from condvendi_jax.data.kernels import WithinPrompts
 from condvendi_jax.data.pairs import Pairs
-from condvendi_jax.grams import distances, fold
+from condvendi_jax.grams import fold
+from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.inference import asked_once
 from condvendi_jax.results import one_prompt
 from condvendi_jax.results.one_prompt import OnePrompt
@@ -45,7 +46,7 @@ def pairs_of(outputs, prompts, width=1.0, kernel=None, **options):
 def near_of(prompts, shares=None, labels=None):
     labels = np.full(len(prompts), -1) if labels is None else labels
     shares = np.full(len(prompts), 1 / len(prompts)) if shares is None else shares
-    return statistics.near_pairs(*distances.nearest(jnp.asarray(prompts), labels, 5), shares)
+    return statistics.near_pairs(*pairwise.nearest(jnp.asarray(prompts), labels, 5), shares)
 
 
 def test_nearest_prompts_are_those_of_all_distances(points):
@@ -54,7 +55,7 @@ def test_nearest_prompts_are_those_of_all_distances(points):
     apart = np.sqrt(squared_distances(prompts))
     np.fill_diagonal(apart, np.inf)
     apart[(labels[:, None] == labels) & (labels >= 0)] = np.inf
-    found, others = distances.nearest(jnp.asarray(prompts), labels, 8)
+    found, others = pairwise.nearest(jnp.asarray(prompts), labels, 8)
     np.testing.assert_allclose(found, np.sort(apart, axis=1)[:, :8], rtol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(apart, others, axis=1), found, rtol=1e-4)
 

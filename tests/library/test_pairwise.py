@@ -49,7 +49,7 @@ def test_every_pair_of_blocks_meets_once_and_what_was_gathered_comes_home(blocks
     def tile(rows, columns, *, diagonal):
         met = jnp.zeros((n, n), int).at[rows[0], columns[0]].set(1)
         to_rows, to_columns = (jax.nn.one_hot(k, n, dtype=int) for k in (columns, rows))
-        return fold.Parts(met, (to_rows,), (None if diagonal else to_columns,))
+        return met, (to_rows,), (None if diagonal else to_columns,)
 
     def one(block):
         return fold.fold_pairs(layout, 1, block, tile)

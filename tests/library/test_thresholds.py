@@ -269,7 +269,14 @@ def test_what_may_overflow_is_not_known():
         found = profiles._finite(Error(1.0, np.full((1, 1), size)))
         assert (found.reason is None) == known
         assert known or found.reason == reasons.OVERFLOW
-    assert profiles._level_of(scipy.stats.t.isf(0.005, 7), 7) == pytest.approx(0.01)
+
+
+def test_a_band_is_the_interval_at_the_level_of_the_largest_of_the_draws():
+    error = Error(2.0, np.full((1, 8), 0.3), freedom=7)
+    model = SimpleNamespace(errors=[error], scores=[error], kept=np.array([True]))
+    draws = np.full((20, 1), -scipy.stats.t.isf(0.005, 7))
+    (found,) = profiles.Tested({}, False, 0.05, 0, 1e-6)._band(draws, model, 7)
+    np.testing.assert_allclose(found, error.interval(0.01))
 
 
 @pytest.mark.parametrize("matched", [True, False])
