@@ -54,7 +54,12 @@ class PairProfile(NamedTuple):
     def in_words(self, widths: Sequence[float]) -> str:
         """The state everywhere: 'A is more diverse than B at 0.4; not tested at 0.8 (why)'."""
         states, one, two = self.states, self.first, self.second
-        places = {state: where(states, state, widths) for state in states}
+        places: dict[int | str, str] = {}
+        runs = itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
+        for state, run in runs:
+            ends = [f"{width:.3g}" for _, width in run]
+            words = f"bandwidths from {ends[0]} to {ends[-1]}" if len(ends) > 1 else ends[0]
+            places[state] = f"{places[state]} and at {words}" if state in places else f"at {words}"
         signs = ((one, two, 1), (two, one, -1))
         orders = [f"{a} is more diverse than {b} {places[x]}" for a, b, x in signs if x in places]
         parts = [", and ".join(orders)] if orders else []
@@ -256,13 +261,3 @@ class Profile(Result):
         told = [*self.leads(), ""] if self.pairs else []
         first = [f"{self.verdict()}.", ""] if self.pairs and self.reason is None else []
         return [*first, self.title, self.table(), "", *told, *notes]
-
-
-def where(states: Sequence[object], state: object, widths: Sequence[float]) -> str:
-    """The bandwidths that have a state: 'at bandwidths from 0.4 to 1.6 and at 3.2'."""
-    places = itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
-    runs = [[width for _, width in run] for key, run in places if key == state]
-    return " and ".join(
-        f"at {run[0]:.3g}" if len(run) == 1 else f"at bandwidths from {run[0]:.3g} to {run[-1]:.3g}"
-        for run in runs
-    )
