@@ -144,11 +144,6 @@ def messages_of(value: Any) -> list[dict[str, Any]] | None:
     return parts if parts and fits else None
 
 
-def is_thinking(part: Any) -> bool:
-    """Return True for a block of reasoning among the parts of a message."""
-    return isinstance(part, dict) and str(part.get("type")).endswith(("thinking", "reasoning"))
-
-
 def _turns(value: Any, name: str, role: str, *, attached: bool) -> list[tuple[str, str]]:
     if (messages := messages_of(value)) is None and isinstance(value, str):
         return [(role, value)]

@@ -177,7 +177,9 @@ class Record:
             value = texts.listed(value)
         if self.runs or not isinstance(value, list):
             return field, value, isinstance(value, list) and {*map(type, value)} == {list}
-        value = [part for part in value if not texts.is_thinking(part)]  # Blocks of a message.
+        kinds = [str(part.get("type")) if isinstance(part, dict) else "" for part in value]
+        thoughts = ("thinking", "reasoning")  # The blocks of a message that are no answer.
+        value = [p for p, kind in zip(value, kinds, strict=True) if not kind.endswith(thoughts)]
         roles = [part.get("role") if isinstance(part, dict) else None for part in value]
         # A conversation is one answer; a model's messages are several.
         return field, value, None in roles or {*roles} <= {*texts.ASSISTANTS}
