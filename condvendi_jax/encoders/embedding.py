@@ -47,11 +47,6 @@ class LoadedEncoder:
         return str(getattr(self.encoder, "name", None) or self.spec)
 
     @property
-    def is_known(self) -> bool:
-        """Whether it has a `name` or `details`, which tell it from others of its class."""
-        return bool(getattr(self.encoder, "name", None)) or hasattr(self.encoder, "details")
-
-    @property
     def bandwidth(self) -> float | None:
         """The Gaussian bandwidth that fits people's judgements, if it is known."""
         return getattr(self.encoder, "bandwidth", None)
@@ -182,8 +177,9 @@ def embed(
     loaded = as_loaded(encoder)
     if kind == "texts" and (cut := getattr(loaded.encoder, "describe_cut", lambda _: None)(items)):
         checks.warn(cut)
-    shelf = Shelf.of(cache, loaded, kind) if loaded.is_known else None
-    if cache is not None and not loaded.is_known:
+    known = getattr(loaded.encoder, "name", None) or hasattr(loaded.encoder, "details")
+    shelf = Shelf.of(cache, loaded, kind) if known else None
+    if cache is not None and not known:
         checks.warn(f"cache: not used, since {loaded.name} has neither a `name` nor `details`.")
     digests = [digest_of(i.encode() if isinstance(i, str) else i.read_bytes()) for i in items]
     counts = collections.Counter(digests)
