@@ -58,7 +58,15 @@ class Monitor:
         mean, pairs = np.mean(first.similarities), len(first.names) * (int(first.counts.min()) // 2)
         bound = min(float(sequential.upper_end(mean, pairs, level / 2)) / tolerated, 1.0)
         if bound == 1:
-            _warn_of_no_alarm(first, level, tolerated)
+            unit = "batches" if first.batched else "answers"
+            if mean < tolerated:
+                needed = math.log(2 / level) / float(sequential.kl(mean, tolerated))
+                least = 2 * math.floor(needed / len(first.names)) + 2
+                cure = f"Pass at least {least:,} {unit} to each prompt."
+            else:
+                cure = f"More {unit} will not change this: the score is {1 / mean:.3g}."
+            may = f"{tolerated:.0%} of the true score of this baseline may be 1, the least score"
+            checks.warn(f"outputs: no look can raise an alarm, as {may}. {cure}")
         self._process = sequential.EProcess(first.similarities, first.error, bound)
         said = first.bandwidth, first.scores(), 1 / bound, 2 / level
         self._run = Looks(level, tolerated, len(first.names), *said, ())
@@ -95,17 +103,6 @@ class Monitor:
         last = Look(number, step, *sample.scores(), ratio, evidence, alarm)
         self._run = dataclasses.replace(self._run, looks=(*past, last))
         return self._run
-
-
-def _warn_of_no_alarm(sample: _Sample, level: float, tolerated: float) -> None:
-    mean, unit = float(np.mean(sample.similarities)), "batches" if sample.batched else "answers"
-    if mean < tolerated:
-        pairs = math.log(2 / level) / float(sequential.kl(mean, tolerated)) / len(sample.names)
-        cure = f"Pass at least {2 * math.floor(pairs) + 2:,} {unit} to each prompt."
-    else:
-        cure = f"More {unit} will not change this: the score is {1 / mean:.3g}."
-    least = f"{tolerated:.0%} of the true score of this baseline may be 1, the least score"
-    checks.warn(f"outputs: no look can raise an alarm, as {least}. {cure}")
 
 
 def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components.Components:
