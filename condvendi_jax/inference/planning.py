@@ -160,11 +160,10 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
         of_models = [parts for parts in maybe if parts is not None]
         if len(of_models) < len(two):
             raise ValueError("pilot: expected answers of equal weight to each prompt.")
-        rows = zip(prompts_by_model(points)[1], two, of_models, strict=True)
         # By a number of the prompt that both models share.
         values = [
             dict(zip(number.tolist(), c.similarity[model.answers.kind].tolist(), strict=True))
-            for number, model, c in rows
+            for number, model, c in zip(prompts_by_model(points)[1], two, of_models, strict=True)
         ]
         answers = np.mean([c.answers.mean() for c in of_models])
         means = [np.mean([c.of_answers, c.of_pairs, c.within()], axis=1) for c in of_models]

@@ -331,10 +331,6 @@ class Evaluation(Result):
                 notes.append(f"order {scored.name}: {words}")
         return notes + error_notes(self.orders) + not_computed(self.failed) + read_lines(self.read)
 
-    def embedded(self) -> list[str]:
-        """Which encoder embedded texts or pictures, if `evaluate` or `compare` did."""
-        return [f"embedded by {self.encoder_name}"] if self.encoder_name else []
-
     @property
     def encoder_name(self) -> str:
         """The name of the encoder of texts or pictures, if `evaluate` or `compare` used one."""
@@ -485,8 +481,8 @@ def kernel_notes(result: Evaluation) -> list[str]:
     bandwidths = result.bandwidths
     starts = {name: "" if h.within_prompts else "bandwidth of " for name, h in bandwidths.items()}
     widths = {name: f"{h.bandwidth:.4g}, " if h.bandwidth else "" for name, h in bandwidths.items()}
-    notes = [f"{starts[name]}{name}: {widths[name]}{h.rule}" for name, h in bandwidths.items()]
-    return [*result.embedded(), *notes]
+    notes = [f"embedded by {result.encoder_name}"] if result.encoder_name else []
+    return notes + [f"{starts[k]}{k}: {widths[k]}{h.rule}" for k, h in bandwidths.items()]
 
 
 def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
