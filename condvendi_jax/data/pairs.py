@@ -326,6 +326,8 @@ def takes_pairs(function: Callable[Concatenate[Pairs, ...], _Result]) -> Callabl
         checks.check_keywords(kwargs, signature, name=function.__name__)
         making = {n: value for n in _MAKING if (value := kwargs.pop(n, None)) is not None}
         if not args or not isinstance(args[0], Pairs):
+            rows = args[0] if args else making.get("outputs")
+            checks.check_indices({"outputs": rows, "quality": kwargs.get("quality")})
             args = (Pairs(*args[:2], **making), *args[2:])
         elif making:
             expected = "expected Pairs alone, which have arrays and kernels"

@@ -25,6 +25,7 @@ from condvendi_jax.encoders import pictures
 from condvendi_jax.encoders.interface import EncoderError, check_several, checked_texts
 from condvendi_jax.encoders.named import PREFIXES, NamedEncoder
 
+_DEFAULTS = ("all-MiniLM-L6-v2", "EfficientNet-Lite0")  # As results name them.
 _FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
 _BATCHES = {"images": 64, "texts": 256}
 _BYTES = 2**28  # Of decoded pictures that are held at once.
@@ -83,6 +84,7 @@ def load_encoder(
         `device`, `cuda`, `mps` or `cpu` (the best there is); `batch_size` (32).
       options: arguments of the class or function.
     """
+    spec = None if spec in _DEFAULTS else spec
     encoder: Any = default if spec is None else imported(spec, named or {})
     spec = spec or f"{encoder.__module__}:{encoder.__qualname__}"
     if callable(encoder) and (isinstance(encoder, type) or not hasattr(encoder, "encode")):

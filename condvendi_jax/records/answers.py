@@ -15,6 +15,7 @@ _USERS = ("user", "human")
 _SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
 CALLS, NO_CALL = "tool_calls", "(no calls)"  # Of a message, or of a run.
+_ARGUMENTS = ("arguments", "input", "args", "parameters")
 _BESIDE = "text|thinking|reasoning|result|refusal|image|audio|document"  # Blocks beside calls.
 _ATTACHED = (CALLS, "function_call", "images", "files")  # Beside the content of a message.
 _LONGEST = 1000  # Characters of JSON that are shown.
@@ -83,13 +84,15 @@ def calls(value: Any, name: str) -> list[str]:
     for one in value:
         one = one if isinstance(one, dict) else {"name": one}
         if one.get("role") in ASSISTANTS:
-            parts = one["content"] if isinstance(one.get("content"), list) else []
+            parts = one.get("parts", one.get("content"))  # Of Gemini, and of others.
+            parts = parts if isinstance(parts, list) else []
             parts = [part for part in [one.get("function_call"), *parts] if isinstance(part, dict)]
             lines += calls(one.get(CALLS) or [], name) + calls(parts, name)
-        elif "role" not in one and not re.search(_BESIDE, str(one.get("type"))):
-            one = one["function"] if isinstance(one.get("function"), dict) else one
+        elif not ({"role", "text"} & {*one} or re.search(_BESIDE, str(one.get("type")))):
+            inner = (one.get(key) for key in ("function", "functionCall"))
+            one = next((call for call in inner if isinstance(call, dict)), one)
             tool = one.get("name", one.get("function"))
-            args = one.get("arguments", one.get("input"))
+            args = next((one[key] for key in _ARGUMENTS if one.get(key) is not None), None)
             with contextlib.suppress(ValueError, RecursionError):
                 args = json.loads(args) if isinstance(args, str) and args else args or {}
             if not (isinstance(tool, str) and tool.strip() and isinstance(args, dict)):

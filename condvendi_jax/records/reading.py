@@ -16,7 +16,7 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
 from condvendi_jax.records import cleaning, matching
-from condvendi_jax.records.answers import CALLS, Unfit, doubts, is_blank, label
+from condvendi_jax.records.answers import CALLS, NO_CALL, Unfit, doubts, is_blank, label
 from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
 from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row, values
@@ -162,7 +162,11 @@ def read_records(
         lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
         checks.warn("\n".join(lines))
-    if doubtful and answer_field != CALLS:  # Many prompts may have one run.
+    if answer_field == CALLS:  # Many prompts may have one run.
+        none = sum(row.answer == NO_CALL for row in every)
+        words = f"{none:,} of {len(every):,} runs have no tool call that is read"
+        doubtful = [words] * (2 * none > len(every))
+    if doubtful:
         checks.warn("\n".join(["some answers may not be what a model said:", *doubtful]))
     names_of = dict.fromkeys(name for row in every for name in row.asked.fields)
     fields = {"answers": [*dict.fromkeys(row.field for row in every)], "prompts": [*names_of]}
