@@ -260,8 +260,7 @@ def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) ->
     asks = [prompt if isinstance(prompt, str) else key] * len(rows)
     result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how)
     line, asked[key] = result.lines()[0], rows
-    known = {"prompt": prompt, "new": line["new"] if len(rows) > 1 else None}
-    return {name: known.get(name, value) for name, value in line.items() if name != "after"}
+    return line | {"prompt": prompt, "new": line["new"] if len(rows) > 1 else None}
 
 
 def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Any]:
