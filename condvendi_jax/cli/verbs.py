@@ -267,20 +267,16 @@ def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Input
     """What a command line names, read and compared, under all encoders and similarities."""
     programs.keep()
     models, one = inputs.models_of(words, given), {"one_population": given.one_population}
-    chosen = one | {"level": given.level, "equal_ratio": given.equal_ratio}
-    reads, compared = list[inputs.Inputs](), list[Comparison]()
+    chosen: Any = one | {"level": given.level, "equal_ratio": given.equal_ratio}
+    chosen["profile"] = True if given.profile else None
+    reads, compared = dict[str, inputs.Inputs](), dict[str, Comparison]()
     with command.progress_bar() as bar:
-        for view in given.views():
-            reads.append(inputs.read(view, models, bar, *reads[:1]))
-        told = [read.described for read in reads]
-        names = [next((d[name] for name in options.VIEWS if name in d), "") for d in told]
-        if len({*names}) < len(names):
-            raise ValueError(f"encoders, similarities: expected different ones, received {names}.")
-        for read in reads:
-            settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
-            result = comparisons.compare(read.pairs(), **settings)
-            compared.append(comparisons.with_texts(result, read.dataset, **one))
+        for name, view in given.views().items():
+            reads[name] = inputs.read(view, models, bar, *[*reads.values()][:1])
+        for name, read in reads.items():
+            result = comparisons.compare(read.pairs(), **read.settings | chosen)
+            compared[name] = comparisons.with_texts(result, read.dataset, **one)
+    first, described = next(iter(reads.values())), {n: read.described for n, read in reads.items()}
     if len(reads) == 1:
-        return reads[0], compared[0]
-    read = reads[0]._replace(described=dict(zip(names, told, strict=True)))
-    return read, Consensus.of(dict(zip(names, compared, strict=True)))
+        return first, *compared.values()
+    return first._replace(described=described), Consensus.of(compared)

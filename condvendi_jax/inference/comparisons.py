@@ -4,7 +4,6 @@ What models share, such as their prompts, moves all their scores alike and cance
 its error is the root mean square of the differences of the influences of each group of rows.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -48,7 +47,7 @@ def _under_each(compare: Callable[..., Any]) -> Callable[..., Any]:
     def compared(models: Any, prompts: Any = None, **given: Any) -> Any:
         views, results = datasets.views(models, prompts, given), {}
         for name, (x, how) in views.items():
-            with warnings.catch_warnings() if results else contextlib.nullcontext():
+            with warnings.catch_warnings():
                 if results:  # What is said of the texts was said under the first.
                     warnings.filterwarnings("ignore", "outputs: cut |some outputs may not be")
                 results[name] = compare(x, prompts, **given | how)

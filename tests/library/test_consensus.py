@@ -103,10 +103,10 @@ def test_what_does_not_belong_together_is_refused():
     for models, options, words in (
         (TEXTS, {"encoder": [fake_encoders.ready] * 2}, "different names, received .'means', 'm"),
         (TEXTS, {"encoder": ["st", "x:y"]}, "'st': expected"),
-        (TEXTS, {"encoder": []}, "encoder: expected one, received a list of 0"),
-        (views(), {"encoder": ["a", "b"]}, "encoder: expected one, received a list of 2; compare"),
+        (TEXTS, {"encoder": []}, "encoder: expected one, received 0; compare takes"),
+        (views(), {"encoder": ["a", "b"]}, "encoder: expected one, received 2; compare"),
         (views(), {"output_kernel": {"one": None}}, "output_kernel: expected those of .'one', 't"),
-        (views() | {"two": {"B": np.eye(3)}}, {}, "the same under each encoder, received"),
+        (views() | {"two": {"B": np.eye(3)}}, {}, "models: expected those of .'A', 'B', 'C'"),
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             cv.compare(models, ASKED, **OPTIONS | options)
@@ -118,15 +118,15 @@ def test_the_command_takes_several(tmp_path, monkeypatch, capfd):
         lines = [json.dumps({"prompt": p, "answer": t}) for p, t in zip(ASKED, texts, strict=True)]
         pathlib.Path(f"{name}.jsonl").write_text("\n".join(lines))
     pathlib.Path("a,b").mkdir()
-    (view,) = verbs.Compare(text_encoder="st:a,b").views()  # The name of a folder.
-    assert view.text_encoder == "st:a,b"
+    assert [*verbs.Compare(text_encoder="st:a,b").views()] == ["st:a,b"]  # The name of a folder.
+    names = ["fake_encoders:Means", "fake_encoders:Others", "exact"]
     files = ["condvendi", "compare", "A.jsonl", "B.jsonl", "--order=2"]
-    flags = ["--text_encoder=fake_encoders:Means, fake_encoders:Others", "--similarity=exact"]
+    flags = [f"--text_encoder={', '.join(names[:2])}", "--similarity=exact"]
     __main__.main([*files, "--output_bandwidth=2", *flags, "--json=all.json", "--csv=all.csv"])
     __main__.main([*files, flags[1], "--json=one.json"])
     written, one = (json.loads(pathlib.Path(f"{n}.json").read_text()) for n in ("all", "one"))
-    assert capfd.readouterr().out.startswith("means: Conditional-RKE: ")
-    assert [*written["comparisons"]] == [*written["inputs"]] == ["means", "others", "exact"]
+    assert capfd.readouterr().out.startswith("fake_encoders:Means: Conditional-RKE: ")
+    assert [*written["comparisons"]] == [*written["inputs"]] == names
     assert written["comparisons"]["exact"]["rankings"] == one["rankings"]
     assert len(pathlib.Path("all.csv").read_text().splitlines()) == 4
     for words in (["score"], ["plan"], ["report", "--output=a.html"], ["compare", "--latex=a"]):
