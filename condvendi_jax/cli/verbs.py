@@ -25,8 +25,7 @@ from condvendi_jax.encoders import embedding, similarity
 from condvendi_jax.inference import comparisons, datasets
 from condvendi_jax.records import answers as texts
 from condvendi_jax.records.record import values
-from condvendi_jax.results.comparison import Comparison
-from condvendi_jax.results.consensus import Consensus
+from condvendi_jax.results.comparison import Comparison, Consensus
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
 

@@ -28,8 +28,7 @@ from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.records import answers, matching
-from condvendi_jax.results.comparison import Comparison, SharedPrompts
-from condvendi_jax.results.consensus import Consensus
+from condvendi_jax.results.comparison import Comparison, Consensus, SharedPrompts
 from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
 from condvendi_jax.results.ranking import Difference, Ranking

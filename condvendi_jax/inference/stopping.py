@@ -1,23 +1,74 @@
 """Whether to ask a model again: the chance that one more answer to a prompt is new."""
 
+import dataclasses
 import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from condvendi_jax.base import checks
+from condvendi_jax.base import checks, tables
 from condvendi_jax.base.devices import compiled_elsewhere, to_host
+from condvendi_jax.base.result import Result, plain
 from condvendi_jax.data import kernels, shapes
 from condvendi_jax.data.bandwidth import AUTO
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.inference.datasets import Dataset, by_row
 from condvendi_jax.inference.quality import Asked, mean_over_prompts
 from condvendi_jax.results.estimate import Estimate
-from condvendi_jax.results.stopping import AskedPrompt, Enough
-from condvendi_jax.statistics import novelty
+from condvendi_jax.statistics import sequential
 
 kernel_values = compiled_elsewhere(kernels.of_all)
+
+
+class AskedPrompt(NamedTuple):
+    """The chance that one more answer to a prompt is `new`, its upper end, and the rule.
+
+    `news` and `bounds` are both after 1, 2, ... `answers`; `new` is NaN after one.
+    """
+
+    prompt: Any
+    answers: int
+    new: float
+    at_most: float
+    stop: bool
+    news: np.ndarray
+    bounds: np.ndarray
+
+    def __str__(self) -> str:
+        said = f" answers, the next one is new with a chance of {self.new:.2g}"
+        said = f"{said} (at most {self.at_most:.3g})" if self.answers > 1 else " answer cannot tell"
+        return f"{self.answers:,}{said}: {'stop' if self.stop else 'ask again'}"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Enough(Result):
+    """Whether each prompt has enough answers, and whether all have, `stop`. Prints as lines.
+
+    `new` is the mean over the prompts with two answers or more, with an interval over prompts.
+    """
+
+    prompts: tuple[AskedPrompt, ...]
+    new: Estimate
+    level: float
+
+    stop = property(lambda self: all(prompt.stop for prompt in self.prompts))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each prompt."""
+        return [plain(dict([*prompt._asdict().items()][:5])) for prompt in self.prompts]
+
+    def parts(self) -> list[str]:
+        """How many prompts have enough answers; and those where the next one is likeliest new."""
+        held = f"'at most' holds at every look, with {100 * (1 - self.level):g}% confidence"
+        if len(self.prompts) == 1:
+            return [str(self.prompts[0]), held]
+        words = f"{sum(p.stop for p in self.prompts):,} of {len(self.prompts):,} prompts have"
+        words = f"{words} enough answers; one more is new with a mean chance of {self.new}"
+        asked = sorted(self.prompts, key=lambda p: -np.nan_to_num(p.new, nan=1))
+        shown = [f"prompt {p.prompt!r}: {p}" for p in asked[: tables.LISTED]]
+        rest = len(asked) - len(shown)
+        return [words, *shown, *[f"... and {rest:,} others"] * (rest > 0), held]
 
 
 @checks.outside_transformations
@@ -67,12 +118,11 @@ def enough(
     checks.check_indices({"outputs": outputs, "quality": quality})
     if not hasattr(outputs, "__len__"):
         raise TypeError(f"outputs: expected a list or an array, received {type(outputs).__name__}.")
-    single = prompts is None and not isinstance(outputs, Similarities)
-    if single:
+    if prompts is None and not isinstance(outputs, Similarities):
         outputs = shapes.without_table(outputs, numbers := range(len(outputs)))
         split = by_row({"": outputs}, numbers, lists=similarity is not None)[1]
-        single = isinstance(split, range) and getattr(outputs, "ndim", 2) < 3
-        prompts = [0] * len(outputs) if single else [*numbers]
+        one = isinstance(split, range) and getattr(outputs, "ndim", 2) < 3
+        prompts = [0] * len(outputs) if one else [*numbers]
     data = Dataset.of({"": outputs}, prompts, encoder, similarity, clean, across=False)
     rule = AUTO if data.encoder and data.encoder.bandwidth is not None else None
     chosen: Any = {"output_kernel": output_kernel, "prompt_kernel": kernels.Indicator()}
@@ -88,10 +138,10 @@ def enough(
         rows = np.flatnonzero(kinds == kind)
         points = to_host(pairs.arrays[0])[rows]
         similar = np.square(np.asarray(kernel_values(pairs.kernels[0], points), np.float64))
-        news, bounds = novelty.after_each(similar, good[rows], level)
+        news, bounds = sequential.after_each(similar, good[rows], level)
         last = rows.size, float(news[-1]), float(bounds[-1])
         stop = rows.size >= largest or last[2 if sure else 1] <= until
-        label = None if single or ids is None else labels.get(int(ids[rows[0]]), int(rows[0]))
+        label = None if ids is None else labels.get(int(ids[rows[0]]), int(rows[0]))
         results.append(AskedPrompt(label, *last, stop, news, bounds))
     known = np.array([p.new for p in results if p.answers > 1] or [math.nan])
     mean = Estimate.of(mean_over_prompts(known, np.arange(known.size), known.size))

@@ -17,7 +17,7 @@ from scipy import optimize
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__
 from condvendi_jax.integrations import DiversityReward
-from condvendi_jax.statistics.novelty import after_each
+from condvendi_jax.statistics.sequential import after_each
 
 WIDTH, P, K = 0.9, 12, 6
 PROMPTS = np.tile(np.arange(P), K)  # One answer to each in turn.
@@ -108,7 +108,7 @@ def test_the_rule_and_kinds_of_outputs():
     assert not cv.enough(same, sure=True).stop and cv.enough(same, sure=True, most=5).stop
     assert cv.enough(same[:3], sure=True, until=0.9).stop and math.isnan(cv.enough([1]).new.value)
     assert str(cv.enough([1])).startswith("1 answer cannot tell: ask again")
-    assert cv.enough(same).prompts[0].prompt is None and cv.enough([1]).prompts[0].at_most == 1
+    assert cv.enough(same).prompts[0].prompt == 0 and cv.enough([1]).prompts[0].at_most == 1
     for prompts in (None, ["q", "q", "p", "p"]):
         by_text = cv.enough(texts, prompts, similarity="exact")
         matrix = cv.Similarities.from_function("exact", texts, prompts)
