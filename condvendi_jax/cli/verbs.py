@@ -1,6 +1,5 @@
 """The verbs of `condvendi`: the flags of each, and what it reads, computes, prints and writes."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -221,7 +220,7 @@ def enough(argv: Sequence[str]) -> int | None:
     words, given = flags.parse(Enough, argv)
     if len(words) > 1:
         raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
-    asked, status, output = collections.defaultdict[str, list[Any]](list), None, sys.stdout
+    asked, status, output = dict[str, list[Any]](), None, sys.stdout
     how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
     how["output_kernel"] = given.output_bandwidth and Gaussian(given.output_bandwidth)
     source = files.expanded(words[0]) if words else 0
@@ -249,12 +248,12 @@ def enough(argv: Sequence[str]) -> int | None:
 def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) -> dict[str, Any]:
     """What is written after a record; its answer joins those to the prompt in `asked`."""
     fields = [given.prompt_field, given.answer_field, *filter(None, [given.quality_field])]
-    held = [values(record, field) if isinstance(record, dict) else [] for field in fields]
-    if any(len(one) != 1 for one in held):
+    held = [values(record, field) for field in fields]
+    if {*map(len, held)} != {1}:
         raise ValueError(f"expected an object with {fields}, received {str(record)[:80]}")
     (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
     key = texts.label(labelling.identity(prompt))
-    rows = [*asked[key], (texts.checked(texts.assistant_text(answer, name), name), *rated)]
+    rows = [*asked.get(key, []), (texts.checked(texts.assistant_text(answer, name), name), *rated)]
     answers, *rated = map(list, zip(*rows, strict=True))
     asks = [prompt if isinstance(prompt, str) else key] * len(rows)
     result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how)

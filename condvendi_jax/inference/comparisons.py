@@ -9,7 +9,6 @@ import functools
 import itertools
 import math
 import types
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -44,13 +43,10 @@ def _under_each(compare: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(compare)
     def compared(models: Any, prompts: Any = None, **given: Any) -> Any:
-        views, results = datasets.views(models, prompts, given), {}
-        for name, (x, how) in views.items():
-            with warnings.catch_warnings():
-                if results:  # What is said of the texts was said under the first.
-                    warnings.filterwarnings("ignore", "outputs: cut |some outputs may not be")
-                results[name] = compare(x, prompts, **given | how)
-        return Consensus.of(results) if len(results) > 1 else next(iter(results.values()))
+        results = {}
+        for name, (x, how) in datasets.views(models, prompts, given).items():
+            results[name] = compare(x, prompts, **given | how)
+        return Consensus.of(results) if len(results) > 1 else results.popitem()[1]
 
     return compared
 

@@ -15,7 +15,6 @@ from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, limits, pictures
-from condvendi_jax.encoders import similarity as functions
 from condvendi_jax.inference import saturation
 from condvendi_jax.records import answers, cleaning, matching
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
@@ -179,12 +178,9 @@ def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tupl
     elif len(asked) < 2:
         return {"": (models, dict(asked))}
     else:
-        outputs = by_row(models, None, lists=False)[0].values()
-        kind = "images" if all(pictures.checked(x, "outputs") for x in outputs) else "texts"
-        load: Any = {"encoder": functools.partial(embedding.encoder_of, kind)}
-        load["similarity"] = functions.as_loaded
-        loaded = [(role, load[role](x)) for role, x in asked]
-        views = [(x.name, models, dict.fromkeys(_ROLES) | {role: x}) for role, x in loaded]
+        names = (x if isinstance(x, str) else embedding.as_loaded(x).name for _, x in asked)
+        hows = (dict.fromkeys(_ROLES) | {role: x} for role, x in asked)
+        views = [(name, models, how) for name, how in zip(names, hows, strict=True)]
     names = [name for name, *_ in views]
     if len({*names}) < len(names):
         raise ValueError(f"encoder, similarity: expected different names, received {names}.")

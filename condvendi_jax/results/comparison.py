@@ -484,12 +484,10 @@ class Consensus(Result):
         return [{"under": name, **p._asdict(), "signs": sign} for p, name, sign in every]
 
     def parts(self) -> list[str]:
-        every = (
-            line for c in self.comparisons.values() for line in evaluations.warning_lines(c.advice)
-        )
+        advice = dict.fromkeys(item for c in self.comparisons.values() for item in c.advice)
         told, rest = ([str(p) for p in self.pairs if p.holds == holds] for holds in (True, False))
         words = f"Under all {len(self.comparisons)}: {tables.listed(told or ['none'])}"
         words += f"; not under all: {tables.listed(rest)}" if rest else ""
         level = f"Statements under all are false in at most {100 * self.level:.3g}% of studies"
         orders = (f"{name}: {order}" for name, order in self.orders.items())
-        return [*dict.fromkeys(every), *orders, words, level]
+        return [*evaluations.warning_lines([*advice]), *orders, words, level]
