@@ -254,10 +254,9 @@ def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) ->
     (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
     key = texts.label(labelling.identity(prompt))
     rows = [*asked.get(key, []), (texts.checked(texts.assistant_text(answer, name), name), *rated)]
-    answers, *rated = map(list, zip(*rows, strict=True))
-    asks = [prompt if isinstance(prompt, str) else key] * len(rows)
-    result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how)
-    line, asked[key] = result.lines()[0], rows
+    columns = dict(zip(("outputs", "quality"), map(list, zip(*rows, strict=True)), strict=False))
+    line = inference.enough(**columns, prompts=[str(prompt)] * len(rows), **how).lines()[0]
+    asked[key] = rows
     return line | {"prompt": prompt, "new": line["new"] if len(rows) > 1 else None}
 
 

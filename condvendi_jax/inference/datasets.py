@@ -174,18 +174,17 @@ def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tupl
     # Without prompts, the keys of a model may be prompts.
     if prompts is not None and all(getattr(rows, "ndim", 0) for x in inner for rows in x):
         first = next(iter(models.values()))
-        views = [(name, of_each_model(x, first, "models"), {}) for name, x in models.items()]
+        views = {name: (of_each_model(x, first, "models"), {}) for name, x in models.items()}
     elif len(asked) < 2:
         return {"": (models, dict(asked))}
     else:
-        names = (x if isinstance(x, str) else embedding.as_loaded(x).name for _, x in asked)
+        names = [x if isinstance(x, str) else embedding.as_loaded(x).name for _, x in asked]
+        if len({*names}) < len(names):
+            raise ValueError(f"encoder, similarity: expected different names, received {names}.")
         hows = (dict.fromkeys(_ROLES) | {role: x} for role, x in asked)
-        views = [(name, models, how) for name, how in zip(names, hows, strict=True)]
-    names = [name for name, *_ in views]
-    if len({*names}) < len(names):
-        raise ValueError(f"encoder, similarity: expected different names, received {names}.")
-    kernels = of_each_model(given.get("output_kernel"), dict.fromkeys(names), "output_kernel")
-    return {name: (x, how | {"output_kernel": kernels[name]}) for name, x, how in views}
+        views = {name: (models, how) for name, how in zip(names, hows, strict=True)}
+    kernels = of_each_model(given.get("output_kernel"), views, "output_kernel")
+    return {name: (x, how | {"output_kernel": kernels[name]}) for name, (x, how) in views.items()}
 
 
 def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:
