@@ -139,9 +139,7 @@ class Enough:
     most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
     sure: bool = flag(False, "Stop only if the upper end is at most --until.")
     text_encoder: str | None = flag(None, "As of condvendi score; all-MiniLM-L6-v2 if unset.")
-    similarity: str | None = flag(
-        None, "As of condvendi score.", excludes=("text_encoder", "output_bandwidth")
-    )
+    similarity: str | None = flag(None, "See score.", excludes=("text_encoder", "output_bandwidth"))
     output_bandwidth: float | None = flag(None, "Gaussian; the encoder's if unset.", above=0)
     prompt_field: str = flag("prompt", "The field with the prompt, any value of JSON.")
     answer_field: str = flag("answer", "The field with the answer.")
@@ -275,5 +273,5 @@ def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Input
             compared[name] = comparisons.with_texts(result, read.dataset, **one)
     first, described = next(iter(reads.values())), {n: read.described for n, read in reads.items()}
     if len(reads) == 1:
-        return first, *compared.values()
+        return first, compared.popitem()[1]
     return first._replace(described=described), Consensus.of(compared)

@@ -22,17 +22,14 @@ kernel_values = compiled_elsewhere(kernels.of_all)
 
 
 class AskedPrompt(NamedTuple):
-    """The chance that one more answer to a prompt is `new`, its upper end, and the rule.
-
-    `news` and `bounds` are both after 1, 2, ... `answers`; `new` is NaN after one.
-    """
+    """The chance that one more answer to a prompt is `new`, NaN after one answer, and the rule."""
 
     prompt: Any
     answers: int
     new: float
     at_most: float
     stop: bool
-    news: np.ndarray
+    news: np.ndarray  # `new` and, in `bounds`, `at_most` after 1, 2, ... answers.
     bounds: np.ndarray
 
     def __str__(self) -> str:
@@ -43,13 +40,10 @@ class AskedPrompt(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Enough(Result):
-    """Whether each prompt has enough answers, and whether all have, `stop`. Prints as lines.
-
-    `new` is the mean over the prompts with two answers or more, with an interval over prompts.
-    """
+    """Whether each prompt has enough answers, and whether all have, `stop`. Prints as lines."""
 
     prompts: tuple[AskedPrompt, ...]
-    new: Estimate
+    new: Estimate  # The mean over prompts with two answers or more.
     level: float
 
     stop = property(lambda self: all(prompt.stop for prompt in self.prompts))
@@ -128,8 +122,7 @@ def enough(
     chosen: Any = {"output_kernel": output_kernel, "prompt_kernel": kernels.Indicator()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*are below 1e-6")  # A few answers may all differ.
-        data = data.matched(refuse=True)
-        pairs = data.pairs(**chosen, similar_prompts=False, rule=rule)[""]
+        pairs = data.matched(refuse=True).pairs(**chosen, similar_prompts=False, rule=rule)[""]
     rated, pairs = Asked.of({"": pairs}, quality, at_least, None), pairs.gathered()
     good = np.ones(pairs.n) if rated is None else 1.0 * (rated.values[""] >= rated.at_least)
     labels = {number: label for (label, _), number in pairs.prompt_numbers.items()}

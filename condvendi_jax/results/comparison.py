@@ -446,13 +446,12 @@ class Consensus(Result):
     """Models under several encoders or similarities, and which lead under all. Prints as lines.
 
     One leads under all where every test shows it: an intersection-union test (Berger, 1982), which
-    needs no correction for the number of encoders. `orders` are the models under each in words,
-    `pairs` every two models, by Conditional-RKE or, without prompts, RKE.
+    needs no correction for the number of encoders.
     """
 
     comparisons: Mapping[str, Comparison]
-    orders: dict[str, str]
-    pairs: tuple[Agreement, ...]
+    orders: dict[str, str]  # Of the models, in words.
+    pairs: tuple[Agreement, ...]  # Every two models, by Conditional-RKE or, without prompts, RKE.
     level: float  # The largest rate of studies with a false statement under all.
 
     @classmethod
