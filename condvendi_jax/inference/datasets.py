@@ -168,8 +168,10 @@ class Dataset:
 def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The outputs and further arguments of a comparison under each encoder or similarity."""
     check_names(models)
-    lists = {r: x if isinstance(x := given.get(r), (list, tuple)) and x else [x] for r in _ROLES}
-    asked = [(role, x) for role in _ROLES for x in lists[role] if x is not None]
+    asked = []
+    for role in _ROLES:
+        several = isinstance(x := given.get(role), (list, tuple)) and x
+        asked += [(role, y) for y in x] if several else [(role, x)] * (x is not None)
     inner = [x.values() if isinstance(x, dict) else [None] for x in models.values()]
     # Without prompts, the keys of a model may be prompts.
     if prompts is not None and all(getattr(rows, "ndim", 0) for x in inner for rows in x):
@@ -178,7 +180,8 @@ def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tupl
     elif len(asked) < 2:
         return {"": (models, dict(asked))}
     else:
-        names = [x if isinstance(x, str) else embedding.as_loaded(x).name for _, x in asked]
+        plain = ("default" if x is None else x for _, x in asked)
+        names = [x if isinstance(x, str) else embedding.as_loaded(x).name for x in plain]
         if len({*names}) < len(names):
             raise ValueError(f"encoder, similarity: expected different names, received {names}.")
         hows = (dict.fromkeys(_ROLES) | {role: x} for role, x in asked)

@@ -12,7 +12,7 @@ from rates import is_at_most
 
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__, verbs
-from condvendi_jax.inference import Agreement, Consensus
+from condvendi_jax.inference import Agreement, Consensus, datasets
 from condvendi_jax.statistics.reasons import Reason
 from experiments.calibration import simulations as study
 
@@ -94,6 +94,7 @@ def test_texts_go_once_to_each_encoder_and_similarity(tmp_path, monkeypatch):
         found = cv.compare(texts, ASKED, **OPTIONS | how)
     assert len({str(one.message) for one in told}) == 1
     assert [*found.comparisons] == [*kernels] and len(means.seen) == 1
+    assert [*datasets.views(TEXTS, ASKED, {"encoder": [None, means]})] == ["default", "means"]
     alone = {"encoder": [others], "output_kernel": kernels["others"]}
     single = cv.compare(TEXTS, ASKED, **OPTIONS | alone)
     assert str(single.main[0].values) == str(found.comparisons["others"].main[0].values)
