@@ -171,7 +171,7 @@ def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tupl
     asked = []
     for role in _ROLES:
         several = isinstance(x := given.get(role), (list, tuple)) and x
-        asked += [(role, y) for y in x] if several else [(role, x)] * (x is not None)
+        asked += [(role, y) for y in several] if several else [(role, x)] * (x is not None)
     inner = [x.values() if isinstance(x, dict) else [None] for x in models.values()]
     # Without prompts, the keys of a model may be prompts.
     if prompts is not None and all(getattr(rows, "ndim", 0) for x in inner for rows in x):
