@@ -115,6 +115,9 @@ def test_the_rule_and_kinds_of_outputs():
         for other in (cv.enough(matrix), cv.enough([5, 5, 6, 7], prompts)):
             assert str(by_text) == str(other)
     assert by_text.lines() == cv.enough([texts[:2], texts[2:]], [*"qp"], similarity="exact").lines()
+    counted = cv.enough([5, 5, 6, 7, 8], [*"qqppz"])  # One answer to z cannot tell.
+    assert [(p.prompt, p.answers) for p in counted.prompts] == [("q", 2), ("p", 2), ("z", 1)]
+    assert counted.new.value == 0.5 and "prompt 'p': 2 answers" in str(counted)
     for lists in ([["a"], ["b"]], np.array([["a"], ["b"]])):  # Of one prompt each.
         assert [p.prompt for p in cv.enough(lists, similarity="exact").prompts] == [0, 1]
     assert len(cv.enough(OUTPUTS[:, None], **KERNEL).prompts) == len(OUTPUTS)
