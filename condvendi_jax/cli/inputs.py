@@ -166,7 +166,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         raise ValueError(f"--prompts: {wanted}, received {', '.join(prompts)}.")
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
-    encoders = {e for view in given.views() for e in (view.image_encoder, view.text_encoder)}
+    encoders = {e for v in given.views().values() for e in (v.image_encoder, v.text_encoder)}
     by_name = any(f"{encoder}".startswith(PREFIXES) for encoder in encoders)
     embedded = any(encoders) or not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"

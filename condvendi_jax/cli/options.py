@@ -27,7 +27,7 @@ from condvendi_jax.results.planning import StudyPlan
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 
-VIEWS = ("image_encoder", "text_encoder", "similarity")
+_VIEWS = ("image_encoder", "text_encoder", "similarity")
 _OF_ONE = ("profile", "record", "latex", "latex_details", "csv_pairs")
 _SLUG = re.compile(r"[^\w.@+-]+")  # What names of models have, and those of files may not.
 Source = NewType("Source", str)
@@ -190,20 +190,19 @@ class Options:
         names = [field.name for field, hint, _ in flags.fields(type(self)) if hint is kind]
         return {f"--{name}": getattr(self, name) for name in names if self.is_set(name)}
 
-    def views(self) -> list[Self]:
-        """The options under each encoder and similarity; commas separate several in a flag."""
-        given: Any = [getattr(self, name) for name in VIEWS]
-        image, text, compare = (
-            [p for p in map(str.strip, paths_in(v or "")) if p] or [v] for v in given
-        )
-        views = [*itertools.product(image, text, [None])] * (not given[2] or any(given[:2]))
-        views += [(None, None, one) for one in compare if one]
-        alone = [f"--{name}" for name in _OF_ONE if getattr(self, name, None)]
-        if len(views) > 1 and (alone or not self.under_all):
-            what = alone[0] if alone else f"condvendi {type(self).__name__.lower()}"
-            expected = "expected one encoder or similarity"
-            raise ValueError(f"{what}: {expected}, received {len(views)}; compare takes several.")
-        return [dataclasses.replace(self, **dict(zip(VIEWS, v, strict=True))) for v in views]
+    def views(self) -> dict[str, Self]:
+        """The options under each encoder and similarity, which commas separate, by their names."""
+        parts = (map(str.strip, paths_in(getattr(self, name) or "")) for name in _VIEWS)
+        image, text, compare = ([*filter(None, part)] for part in parts)
+        encoders = itertools.product(image or [None], text or [None], [None])
+        views: list[Any] = [*encoders] if image or text or not compare else []
+        views += [(None, None, one) for one in compare]
+        alone = not self.under_all or any(getattr(self, name, None) for name in _OF_ONE)
+        if alone and len(views) > 1:
+            expected = f"expected one encoder or similarity, received {len(views)}"
+            raise ValueError(f"{expected}; compare takes several, without {', '.join(_OF_ONE)}.")
+        named = {", ".join(filter(None, v)): dict(zip(_VIEWS, v, strict=True)) for v in views}
+        return {name: dataclasses.replace(self, **view) for name, view in named.items()}
 
     def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
         """The file of prompts of each model; none where all share one, or none."""

@@ -1,6 +1,5 @@
 """The verbs of `condvendi`: the flags of each, and what it reads, computes, prints and writes."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -25,8 +24,7 @@ from condvendi_jax.encoders import embedding, similarity
 from condvendi_jax.inference import comparisons, datasets
 from condvendi_jax.records import answers as texts
 from condvendi_jax.records.record import values
-from condvendi_jax.results.comparison import Comparison
-from condvendi_jax.results.consensus import Consensus
+from condvendi_jax.results.comparison import Comparison, Consensus
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
 
@@ -141,9 +139,7 @@ class Enough:
     most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
     sure: bool = flag(False, "Stop only if the upper end is at most --until.")
     text_encoder: str | None = flag(None, "As of condvendi score; all-MiniLM-L6-v2 if unset.")
-    similarity: str | None = flag(
-        None, "As of condvendi score.", excludes=("text_encoder", "output_bandwidth")
-    )
+    similarity: str | None = flag(None, "See score.", excludes=("text_encoder", "output_bandwidth"))
     output_bandwidth: float | None = flag(None, "Gaussian; the encoder's if unset.", above=0)
     prompt_field: str = flag("prompt", "The field with the prompt, any value of JSON.")
     answer_field: str = flag("answer", "The field with the answer.")
@@ -222,7 +218,7 @@ def enough(argv: Sequence[str]) -> int | None:
     words, given = flags.parse(Enough, argv)
     if len(words) > 1:
         raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
-    asked, status, output = collections.defaultdict[str, list[Any]](list), None, sys.stdout
+    asked, status, output = dict[str, list[Any]](), None, sys.stdout
     how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
     how["output_kernel"] = given.output_bandwidth and Gaussian(given.output_bandwidth)
     source = files.expanded(words[0]) if words else 0
@@ -250,38 +246,32 @@ def enough(argv: Sequence[str]) -> int | None:
 def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) -> dict[str, Any]:
     """What is written after a record; its answer joins those to the prompt in `asked`."""
     fields = [given.prompt_field, given.answer_field, *filter(None, [given.quality_field])]
-    held = [values(record, field) if isinstance(record, dict) else [] for field in fields]
-    if any(len(one) != 1 for one in held):
+    held = [values(record, field) for field in fields]
+    if {*map(len, held)} != {1}:
         raise ValueError(f"expected an object with {fields}, received {str(record)[:80]}")
     (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
     key = texts.label(labelling.identity(prompt))
-    rows = [*asked[key], (texts.checked(texts.assistant_text(answer, name), name), *rated)]
-    answers, *rated = map(list, zip(*rows, strict=True))
-    asks = [prompt if isinstance(prompt, str) else key] * len(rows)
-    result = inference.enough(answers, asks, quality=rated[0] if rated else None, **how)
-    line, asked[key] = result.lines()[0], rows
-    known = {"prompt": prompt, "new": line["new"] if len(rows) > 1 else None}
-    return {name: known.get(name, value) for name, value in line.items() if name != "after"}
+    rows = [*asked.get(key, []), (texts.checked(texts.assistant_text(answer, name), name), *rated)]
+    columns = dict(zip(("outputs", "quality"), map(list, zip(*rows, strict=True)), strict=False))
+    line = inference.enough(**columns, prompts=[str(prompt)] * len(rows), **how).lines()[0]
+    asked[key] = rows
+    return line | {"prompt": prompt, "new": line["new"] if len(rows) > 1 else None}
 
 
 def read_and_compare(words: Sequence[str], given: Compare) -> tuple[inputs.Inputs, Any]:
     """What a command line names, read and compared, under all encoders and similarities."""
     programs.keep()
     models, one = inputs.models_of(words, given), {"one_population": given.one_population}
-    chosen = one | {"level": given.level, "equal_ratio": given.equal_ratio}
-    reads, compared = list[inputs.Inputs](), list[Comparison]()
+    chosen: Any = one | {"level": given.level, "equal_ratio": given.equal_ratio}
+    chosen["profile"] = True if given.profile else None
+    reads, compared = dict[str, inputs.Inputs](), dict[str, Comparison]()
     with command.progress_bar() as bar:
-        for view in given.views():
-            reads.append(inputs.read(view, models, bar, *reads[:1]))
-        told = [read.described for read in reads]
-        names = [next((d[name] for name in options.VIEWS if name in d), "") for d in told]
-        if len({*names}) < len(names):
-            raise ValueError(f"encoders, similarities: expected different ones, received {names}.")
-        for read in reads:
-            settings: Any = read.settings | chosen | {"profile": True if given.profile else None}
-            result = comparisons.compare(read.pairs(), **settings)
-            compared.append(comparisons.with_texts(result, read.dataset, **one))
+        for name, view in given.views().items():
+            reads[name] = inputs.read(view, models, bar, *[*reads.values()][:1])
+        for name, read in reads.items():
+            result = comparisons.compare(read.pairs(), **read.settings | chosen)
+            compared[name] = comparisons.with_texts(result, read.dataset, **one)
+    first, described = next(iter(reads.values())), {n: read.described for n, read in reads.items()}
     if len(reads) == 1:
-        return reads[0], compared[0]
-    read = reads[0]._replace(described=dict(zip(names, told, strict=True)))
-    return read, Consensus.of(dict(zip(names, compared, strict=True)))
+        return first, compared.popitem()[1]
+    return first._replace(described=described), Consensus.of(compared)

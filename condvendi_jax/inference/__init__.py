@@ -13,10 +13,9 @@ from condvendi_jax.inference.planning import plan
 from condvendi_jax.inference.profiles import LADDER, profile
 from condvendi_jax.inference.prompt_tables import Contributions, contributions, prompt_table
 from condvendi_jax.inference.selection import Selection, select
-from condvendi_jax.inference.stopping import enough
+from condvendi_jax.inference.stopping import AskedPrompt, Enough, enough
 from condvendi_jax.results.between import Between
-from condvendi_jax.results.comparison import Comparison
-from condvendi_jax.results.consensus import Agreement, Consensus
+from condvendi_jax.results.comparison import Agreement, Comparison, Consensus
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
@@ -26,7 +25,6 @@ from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
 from condvendi_jax.results.prompts import PromptScore, PromptTable
 from condvendi_jax.results.ranking import Difference, Ranking
-from condvendi_jax.results.stopping import AskedPrompt, Enough
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread
 

@@ -4,13 +4,11 @@ What models share, such as their prompts, moves all their scores alike and cance
 its error is the root mean square of the differences of the influences of each group of rows.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 import types
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -29,8 +27,7 @@ from condvendi_jax.inference.evaluations import Data, Plan, takes_data
 from condvendi_jax.inference.population import Population
 from condvendi_jax.inference.quality import Asked
 from condvendi_jax.records import answers, matching
-from condvendi_jax.results.comparison import Comparison, SharedPrompts
-from condvendi_jax.results.consensus import Consensus
+from condvendi_jax.results.comparison import Comparison, Consensus, SharedPrompts
 from condvendi_jax.results.estimate import Estimate, Quality
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation, ScoredOrder
 from condvendi_jax.results.ranking import Difference, Ranking
@@ -46,13 +43,10 @@ def _under_each(compare: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(compare)
     def compared(models: Any, prompts: Any = None, **given: Any) -> Any:
-        views, results = datasets.views(models, prompts, given), {}
-        for name, (x, how) in views.items():
-            with warnings.catch_warnings() if results else contextlib.nullcontext():
-                if results:  # What is said of the texts was said under the first.
-                    warnings.filterwarnings("ignore", "outputs: cut |some outputs may not be")
-                results[name] = compare(x, prompts, **given | how)
-        return Consensus.of(results) if len(results) > 1 else next(iter(results.values()))
+        results = {}
+        for name, (x, how) in datasets.views(models, prompts, given).items():
+            results[name] = compare(x, prompts, **given | how)
+        return Consensus.of(results) if len(results) > 1 else results.popitem()[1]
 
     return compared
 

@@ -15,11 +15,11 @@ from condvendi_jax.data.bandwidth import AUTO, RuledBandwidth
 from condvendi_jax.data.pairs import Pairs, check_names, of_each_model
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, limits, pictures
-from condvendi_jax.encoders import similarity as functions
 from condvendi_jax.inference import saturation
 from condvendi_jax.records import answers, cleaning, matching
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
+_ROLES = "encoder", "similarity"
 _LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
 
 
@@ -45,10 +45,9 @@ class Dataset:
     ) -> Self:
         """What the arguments of `evaluate` and `compare` name; texts are embedded or compared."""
         check_names(outputs)
-        for name, value in {"encoder": encoder, "similarity": similarity}.items():
-            if isinstance(value, (list, tuple)):
-                received = f"received a {type(value).__name__} of {len(value)}"
-                raise TypeError(f"{name}: expected one, {received}; compare takes several.")
+        for name, x in zip(_ROLES, (encoder, similarity), strict=True):
+            if isinstance(x, (list, tuple)):
+                raise TypeError(f"{name}: expected one, received {len(x)}; compare takes several.")
         outputs = {**outputs}
         for name, asked in of_each_model(prompts, outputs, "prompts").items():
             checks.check_indices({"outputs": outputs[name], "prompts": asked})
@@ -169,30 +168,26 @@ class Dataset:
 def views(models: Any, prompts: Any, given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The outputs and further arguments of a comparison under each encoder or similarity."""
     check_names(models)
+    asked = []
+    for role in _ROLES:
+        several = isinstance(x := given.get(role), (list, tuple)) and x
+        asked += [(role, y) for y in several] if several else [(role, x)] * (x is not None)
     inner = [x.values() if isinstance(x, dict) else [None] for x in models.values()]
     # Without prompts, the keys of a model may be prompts.
     if prompts is not None and all(getattr(rows, "ndim", 0) for x in inner for rows in x):
-        if len({frozenset(x) for x in models.values()}) > 1:
-            received = {name: [*x] for name, x in models.items()}
-            raise ValueError(f"models: expected the same under each encoder, received {received}.")
-        views = [(name, models[name], {}) for name in models]
+        first = next(iter(models.values()))
+        views = {name: (of_each_model(x, first, "models"), {}) for name, x in models.items()}
+    elif len(asked) < 2:
+        return {"": (models, dict(asked))}
     else:
-        lists: Any = {name: given.get(name) for name in ("encoder", "similarity")}
-        for name, x in lists.items():
-            lists[name] = [*x] or [x] if isinstance(x, (list, tuple)) else [x][: x is not None]
-        if sum(map(len, lists.values())) < 2:
-            return {"": (models, {name: x[0] if x else None for name, x in lists.items()})}
-        outputs = by_row(models, None, lists=False)[0].values()
-        kind = "images" if all(pictures.checked(x, "outputs") for x in outputs) else "texts"
-        encoders = [embedding.encoder_of(kind, x) for x in lists["encoder"]]
-        views = [(x.name, models, {"encoder": x, "similarity": None}) for x in encoders]
-        compared = map(functions.as_loaded, lists["similarity"])
-        views += [(x.name, models, {"encoder": None, "similarity": x}) for x in compared]
-    names = [name for name, *_ in views]
-    if len({*names}) < len(names):
-        raise ValueError(f"encoder, similarity: expected different names, received {names}.")
-    kernels = of_each_model(given.get("output_kernel"), dict.fromkeys(names), "output_kernel")
-    return {name: (x, how | {"output_kernel": kernels[name]}) for name, x, how in views}
+        plain = ("default" if x is None else x for _, x in asked)
+        names = [x if isinstance(x, str) else embedding.as_loaded(x).name for x in plain]
+        if len({*names}) < len(names):
+            raise ValueError(f"encoder, similarity: expected different names, received {names}.")
+        hows = (dict.fromkeys(_ROLES) | {role: x} for role, x in asked)
+        views = {name: (models, how) for name, how in zip(names, hows, strict=True)}
+    kernels = of_each_model(given.get("output_kernel"), views, "output_kernel")
+    return {name: (x, how | {"output_kernel": kernels[name]}) for name, (x, how) in views.items()}
 
 
 def by_row(outputs: Any, prompts: Any, *, lists: bool) -> tuple[Any, Any]:

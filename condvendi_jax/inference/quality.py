@@ -76,7 +76,9 @@ class Asked(NamedTuple):
                 groups = None  # Prompts are not independent units.
             shares = (np.bincount(kinds, good) / sizes)[kept]
             parts = shares, _numbers(near, kinds, kept, good, self.draws) / self.draws
-            share, number = (_mean_over_prompts(part, groups, first[kept]) for part in parts)
+            unit = np.zeros(kept.size, int) if groups is None else groups.membership[first[kept]]
+            count = 1 if groups is None else groups.count
+            share, number = (mean_over_prompts(part, unit, count) for part in parts)
             number = number.times(self.draws)
             diversity, several = _diversity(near, good & np.isin(kinds, kept), kinds, groups)
             estimates = Estimate.of(share), Estimate.of(number), diversity
@@ -133,14 +135,12 @@ def _of_sets(kernel: Kernel, points: Any, good: Any, sizes: Any, draws: int) -> 
     return good * jnp.sum(jax.lax.fori_loop(0, points.shape[1], add, none), axis=-1)
 
 
-def _mean_over_prompts(by_prompt: np.ndarray, groups: Groups | None, rows: np.ndarray) -> Error:
-    """The mean of values `[p]` in [0, 1] of prompts, by the groups of one row of each, `[p]`."""
-    value = float(by_prompt.mean())
-    unit = np.zeros(rows.size, int) if groups is None else groups.membership[rows]
-    independent = np.unique(unit).size
-    if groups is None or independent < 2:
+def mean_over_prompts(by_prompt: np.ndarray, unit: np.ndarray, count: int) -> Error:
+    """The mean of values `[p]` in [0, 1] of prompts, by their independent units of `count`."""
+    value, independent = float(by_prompt.mean()), np.unique(unit).size
+    if independent < 2:
         return Error(value, np.full((1, 1), math.nan), reason=reasons.ONE_UNIT, freedom=0)
-    count, sizes = groups.count, np.bincount(unit, minlength=groups.count)
+    sizes = np.bincount(unit, minlength=count)
     apart = np.bincount(unit, by_prompt - value, count)
     scale = math.sqrt(count * independent / (independent - 1)) / unit.size
     error = root_mean_square(scale * apart)

@@ -12,7 +12,7 @@ from rates import is_at_most
 
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__, verbs
-from condvendi_jax.inference import Agreement, Consensus
+from condvendi_jax.inference import Agreement, Consensus, datasets
 from condvendi_jax.statistics.reasons import Reason
 from experiments.calibration import simulations as study
 
@@ -78,7 +78,7 @@ def test_a_pair_says_what_each_encoder_shows():
         "A - B (A > B under one only; not tested: few)": (1, 0, why, math.nan),
     }
     for words, (one, two, *rest, p) in told.items():
-        pair = Agreement("A", "B", {"one": one, "two": two}, p, p, *rest, p <= 0.05)
+        pair = Agreement("A", "B", {"one": one, "two": two}, *rest, p, p, p <= 0.05)
         lines = str(Consensus({}, {"one": "A > B"}, (pair,), 0.05)).splitlines()
         assert str(pair) == words and lines[0] == "one: A > B" and "at most 5% of" in lines[2]
         assert lines[1] == f"Under all 0: {'' if pair.holds else 'none; not under all: '}{words}"
@@ -92,8 +92,9 @@ def test_texts_go_once_to_each_encoder_and_similarity(tmp_path, monkeypatch):
     texts = {m: [f"<think>hm</think>{text}" for text in said] for m, said in TEXTS.items()}
     with pytest.warns(UserWarning, match="cut reasoning from 96") as told:
         found = cv.compare(texts, ASKED, **OPTIONS | how)
-    assert len(told) == 1
+    assert len({str(one.message) for one in told}) == 1
     assert [*found.comparisons] == [*kernels] and len(means.seen) == 1
+    assert [*datasets.views(TEXTS, ASKED, {"encoder": [None, means]})] == ["default", "means"]
     alone = {"encoder": [others], "output_kernel": kernels["others"]}
     single = cv.compare(TEXTS, ASKED, **OPTIONS | alone)
     assert str(single.main[0].values) == str(found.comparisons["others"].main[0].values)
@@ -103,10 +104,10 @@ def test_what_does_not_belong_together_is_refused():
     for models, options, words in (
         (TEXTS, {"encoder": [fake_encoders.ready] * 2}, "different names, received .'means', 'm"),
         (TEXTS, {"encoder": ["st", "x:y"]}, "'st': expected"),
-        (TEXTS, {"encoder": []}, "encoder: expected one, received a list of 0"),
-        (views(), {"encoder": ["a", "b"]}, "encoder: expected one, received a list of 2; compare"),
+        (TEXTS, {"encoder": []}, "encoder: expected one, received 0; compare takes"),
+        (views(), {"encoder": ["a", "b"]}, "encoder: expected one, received 2; compare"),
         (views(), {"output_kernel": {"one": None}}, "output_kernel: expected those of .'one', 't"),
-        (views() | {"two": {"B": np.eye(3)}}, {}, "the same under each encoder, received"),
+        (views() | {"two": {"B": np.eye(3)}}, {}, "models: expected those of .'A', 'B', 'C'"),
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             cv.compare(models, ASKED, **OPTIONS | options)
@@ -118,15 +119,15 @@ def test_the_command_takes_several(tmp_path, monkeypatch, capfd):
         lines = [json.dumps({"prompt": p, "answer": t}) for p, t in zip(ASKED, texts, strict=True)]
         pathlib.Path(f"{name}.jsonl").write_text("\n".join(lines))
     pathlib.Path("a,b").mkdir()
-    (view,) = verbs.Compare(text_encoder="st:a,b").views()  # The name of a folder.
-    assert view.text_encoder == "st:a,b"
+    assert [*verbs.Compare(text_encoder="st:a,b").views()] == ["st:a,b"]  # The name of a folder.
+    names = ["fake_encoders:Means", "fake_encoders:Others", "exact"]
     files = ["condvendi", "compare", "A.jsonl", "B.jsonl", "--order=2"]
-    flags = ["--text_encoder=fake_encoders:Means, fake_encoders:Others", "--similarity=exact"]
+    flags = [f"--text_encoder={', '.join(names[:2])}", "--similarity=exact"]
     __main__.main([*files, "--output_bandwidth=2", *flags, "--json=all.json", "--csv=all.csv"])
     __main__.main([*files, flags[1], "--json=one.json"])
     written, one = (json.loads(pathlib.Path(f"{n}.json").read_text()) for n in ("all", "one"))
-    assert capfd.readouterr().out.startswith("means: Conditional-RKE: ")
-    assert [*written["comparisons"]] == [*written["inputs"]] == ["means", "others", "exact"]
+    assert capfd.readouterr().out.startswith("fake_encoders:Means: Conditional-RKE: ")
+    assert [*written["comparisons"]] == [*written["inputs"]] == names
     assert written["comparisons"]["exact"]["rankings"] == one["rankings"]
     assert len(pathlib.Path("all.csv").read_text().splitlines()) == 4
     for words in (["score"], ["plan"], ["report", "--output=a.html"], ["compare", "--latex=a"]):

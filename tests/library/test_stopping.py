@@ -17,7 +17,7 @@ from scipy import optimize
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__
 from condvendi_jax.integrations import DiversityReward
-from condvendi_jax.statistics.novelty import after_each
+from condvendi_jax.statistics.sequential import after_each
 
 WIDTH, P, K = 0.9, 12, 6
 PROMPTS = np.tile(np.arange(P), K)  # One answer to each in turn.
@@ -63,17 +63,15 @@ def test_numbers_are_those_of_brute_force(rated, level):
         np.testing.assert_allclose(asked.news, [np.nan, *news[1:]], rtol=1e-5)
         above = asked.bounds - upper_ends(*given, level)  # Rounded up to thousandths.
         assert (above > -1e-6).all() and (above < 0.001 + 1e-6).all()
-        stops = [False, *(new <= 0.3 for new in news[1:])]
-        assert asked.after == (stops.index(True) + 1 if any(stops) else None)
-        assert (asked.prompt, asked.answers, asked.stop) == (p, K, stops[-1])
+        assert (asked.prompt, asked.answers, asked.stop) == (p, K, news[-1] <= 0.3)
         assert (asked.new, asked.at_most) == (asked.news[-1], asked.bounds[-1])
     last = [asked.new for asked in found.prompts]
-    assert found.new == pytest.approx(np.mean(last)) and math.isnan(found.at_most)
-    assert found.ends == pytest.approx(prompt_mean_ends(last, 0.05))
+    assert found.new.value == pytest.approx(np.mean(last))
+    assert found.new.ends == pytest.approx(prompt_mean_ends(last, 0.05))
     # The last of the good and different outputs of `evaluate` is the one that this estimates.
     how = KERNEL | {"quality": good, "at_least": 1, "orders": [2], "errors": False}
     more, less = (cv.evaluate(OUTPUTS, PROMPTS, **how, draws=k).quality.number for k in (K, K - 1))
-    assert more.value - less.value == pytest.approx(found.new, abs=1e-5)
+    assert more.value - less.value == pytest.approx(found.new.value, abs=1e-5)
 
 
 @pytest.mark.parametrize("good", [np.ones(3), np.array([1, 0, 1])])
@@ -108,16 +106,18 @@ def test_the_rule_and_kinds_of_outputs():
     same, texts = [3] * 5, ["a cat", "A cat", "b", "c c"]
     assert [cv.enough(same[:k]).stop for k in (1, 2)] == [False, True]
     assert not cv.enough(same, sure=True).stop and cv.enough(same, sure=True, most=5).stop
-    assert cv.enough(same, sure=True, until=0.9).prompts[0].after == 3
-    assert cv.enough([1, 2], most=1).prompts[0].after == 1 and math.isnan(cv.enough([1]).new)
+    assert cv.enough(same[:3], sure=True, until=0.9).stop and math.isnan(cv.enough([1]).new.value)
     assert str(cv.enough([1])).startswith("1 answer cannot tell: ask again")
-    assert cv.enough(same).prompts[0].prompt is None and cv.enough([1]).at_most == 1
+    assert cv.enough(same).prompts[0].prompt == 0 and cv.enough([1]).prompts[0].at_most == 1
     for prompts in (None, ["q", "q", "p", "p"]):
         by_text = cv.enough(texts, prompts, similarity="exact")
         matrix = cv.Similarities.from_function("exact", texts, prompts)
         for other in (cv.enough(matrix), cv.enough([5, 5, 6, 7], prompts)):
             assert str(by_text) == str(other)
     assert by_text.lines() == cv.enough([texts[:2], texts[2:]], [*"qp"], similarity="exact").lines()
+    counted = cv.enough([5, 5, 6, 7, 8], [*"qqppz"])  # One answer to z cannot tell.
+    assert [(p.prompt, p.answers) for p in counted.prompts] == [("q", 2), ("p", 2), ("z", 1)]
+    assert counted.new.value == 0.5 and "prompt 'p': 2 answers" in str(counted)
     for lists in ([["a"], ["b"]], np.array([["a"], ["b"]])):  # Of one prompt each.
         assert [p.prompt for p in cv.enough(lists, similarity="exact").prompts] == [0, 1]
     assert len(cv.enough(OUTPUTS[:, None], **KERNEL).prompts) == len(OUTPUTS)
@@ -129,7 +129,7 @@ def test_the_rule_and_kinds_of_outputs():
         ({"outputs": OUTPUTS}, "output_kernel: expected a kernel"),
         ({"outputs": []}, "outputs: expected"),
         ({"outputs": 3}, "outputs: expected a list or an array, received int"),
-        ({"until": 0}, "a price of 0 never stops"),
+        ({"until": 0}, "until: expected a number between 0 and 1"),
         ({"most": 0}, "most: expected"),
         ({"level": 1}, "level: expected"),
         ({"sure": 1}, "sure: expected"),
@@ -156,7 +156,7 @@ def test_the_command_answers_each_line(tmp_path, monkeypatch, capfd):
     for k, line in enumerate(written[:5]):
         rows = [row for row in LINES[: k + 1] if row["prompt"] == LINES[k]["prompt"]]
         quality = {"quality": [row["mark"] for row in rows], "at_least": 1}
-        one = cv.enough([row["answer"] for row in rows], **quality, **how)
+        (one,) = cv.enough([row["answer"] for row in rows], **quality, **how).prompts
         names = {"prompt": LINES[k]["prompt"], "answers": len(rows), "at_most": one.at_most}
         assert line == names | {"new": one.new if len(rows) > 1 else None, "stop": one.stop}
 
