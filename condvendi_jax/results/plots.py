@@ -273,19 +273,17 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
     return picture
 
 
-def of_mix(mix: Any, title: str) -> Picture:
+def of_mix(mix: Any) -> Picture:
     """The frontier of score and quality, and models alone; without a quality, the shares."""
     if not mix.frontier:
-        picture, panel = started(title, height=0.5 + 0.17 * len(mix.asked))
+        picture, panel = started(mix.verdict, height=0.5 + 0.17 * len(mix.asked))
         names = [shortened(_plain(name), 24) for name in mix.asked]
         panel.barh(names, [*mix.asked.values()], color=_COLOURS[0])
         panel.set(xlabel="share of the answers", ylim=(len(names) - 0.5, -0.5))
         panel.xaxis.set_major_formatter(PercentFormatter(1, 0))
         return picture
-    caption = (
-        "Line: best shares, on prompts that were not used, and 95% intervals. Grey: one model."
-    )
-    picture, panel = started(title, caption, height=2.6)
+    caption = "Best shares, on prompts that were not used, with 95% intervals. Grey: one model."
+    picture, panel = started(mix.verdict, caption, height=2.6)
     both = [[x.quality for x in mix.frontier], [x.score for x in mix.frontier]]
     x, y = np.array([[e.value for e in estimates] for estimates in both])
     (left, right), (low, high) = (np.transpose([e.ends or [e.value] * 2 for e in z]) for z in both)
