@@ -82,7 +82,7 @@ def mix(
         rows.refuse_weights("shares of models")
     rated = None if quality is None else of_outputs(quality, pairs, models)
     spare = np.zeros(len(pairs))  # By how much an answer of each model costs less than the most.
-    if most_cost is not None:
+    if costs is not None:
         how: Any = {"above": -math.ulp(0.0), "expected": "a finite number of at least 0"}
         given = of_each_model(costs, pairs, "costs").items()
         prices = np.array([checks.check_number(x, name=f"costs: {m}", **how) for m, x in given])
@@ -107,7 +107,6 @@ def mix(
         largest = f"at most {most:.9g}, the largest mean quality" + " at this cost" * bool(costs)
         how = {"above": -math.inf, "below": most + _ROUNDING * (1 + abs(most))}
         least = checks.check_number(least_quality, name="least_quality", expected=largest, **how)
-    progress("shares")
 
     def at(least: float) -> Mix:
         """The shares at a least quality; each group is scored by those that the others choose."""
@@ -131,7 +130,7 @@ def mix(
 def _of_folds(pooled: Pooled, quality: np.ndarray) -> Any:
     """J and the mean quality of models, of all prompts and without each of g groups.
 
-    And those of each group, with the weights `[3, g]` in means of J, J and the quality over groups.
+    And those of each group, with its weights in means of J, J and the quality, `[g, 3]`.
     """
     pooled.kept = np.concatenate([pooled.kept, np.eye(pooled.count)])
     joint, *prompts = pooled.means_of(("joint", "prompts")[: 1 + pooled.models[0].paired])
@@ -141,10 +140,10 @@ def _of_folds(pooled: Pooled, quality: np.ndarray) -> Any:
         raise ValueError(f"groups: expected {expected}; give more answers, or fewer groups.")
     sums = np.bincount(pooled.place, pooled.weights * quality).reshape(pooled.sizes.shape)
     sizes, first = pooled.kept @ pooled.sizes.T, 1 + pooled.count
-    part, quality = np.mean(sizes / sizes[0], axis=1), pooled.kept @ sums.T / sizes
-    weights = np.stack([prompts[:, 0, 0] * part**2] * 2 + [part])
-    folds = [*zip(similar := joint / prompts, quality, strict=True)][:first]
-    return folds, (similar[first:], quality[first:], weights[:, first:])
+    part = np.mean(sizes / sizes[0], axis=1)
+    weights = np.stack([prompts[:, 0, 0] * part**2] * 2 + [part], axis=1)
+    every = joint / prompts, pooled.kept @ sums.T / sizes, weights
+    return [*zip(*(x[:first] for x in every[:2]), strict=True)], [x[first:] for x in every]
 
 
 def _shares(similar: np.ndarray, quality: np.ndarray, spare: np.ndarray, least: float) -> Any:
@@ -174,17 +173,17 @@ def _shares(similar: np.ndarray, quality: np.ndarray, spare: np.ndarray, least: 
 
 def _lowest(values: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """The shares of the least mean of values `[m]`, where limits @ shares is at least 0."""
-    how: Any = {"A_ub": -limits, "b_ub": np.zeros(len(limits)), "b_eq": 1.0}
-    return scipy.optimize.linprog(values, A_eq=np.ones((1, values.size)), **how).x
+    even = np.ones((1, values.size)), 1.0
+    return scipy.optimize.linprog(values, -limits, np.zeros(len(limits)), *even).x
 
 
 def _scored(shares: np.ndarray, best: int, similar: Any, quality: Any, weights: Any) -> Any:
     """The score, the gain over the best model and the quality of groups of shares `[g, m]`."""
     alike = np.einsum("ga,gab,gb->g", shares, similar, shares), similar[:, best, best]
-    values = np.stack([*alike, np.sum(shares * quality, axis=1)])
-    means = np.average(values, axis=1, weights=weights)
-    scales = weights / weights.mean(axis=1, keepdims=True) / math.sqrt(len(shares) - 1)
-    changes, single = scales * (values - means[:, None]), max(means[1], NO_PAIR)
+    values = np.stack([*alike, np.sum(shares * quality, axis=1)], axis=1)
+    means, scales = np.average(values, axis=0, weights=weights), weights / weights.mean(axis=0)
+    changes = (scales * (values - means)).T / math.sqrt(len(shares) - 1)
+    single = max(means[1], NO_PAIR)
     means[1] = means[0] / single  # One over the gain.
     changes[1] = (changes[0] - means[1] * changes[1]) / single
     numbers = zip(means.tolist(), changes[:, None], strict=True)

@@ -32,9 +32,7 @@ class Asked(NamedTuple):
     draws: int
 
     @classmethod
-    def of(
-        cls, models: Mapping[str, Pairs], given: Any, quality: Any, at_least: Any, draws: Any
-    ) -> Any:
+    def of(cls, models: Any, given: Any, quality: Any, at_least: Any, draws: Any) -> Any:
         """The checked arguments of `evaluate` and `compare`; None if none of them is given."""
         if quality is None and at_least is None and draws is None:
             return None
