@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
-from condvendi_jax.data.pairs import Labels, Pairs
+from condvendi_jax.data.pairs import Labels, Pairs, of_each_model
 from condvendi_jax.encoders import limits
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import asked_once, datasets, designs, profiles, saturation
@@ -130,7 +130,9 @@ def compare(
     margin = checks.check_number(equal_ratio, name="equal_ratio", above=1)
     checks.check_flag(one_population, name="one_population")
     given = plan.pairs(models, prompts, **data)
-    rated = Asked.of(given, models, quality, at_least, draws)
+    for name, of_model in of_each_model(quality, models, "quality").items():
+        checks.check_indices({"outputs": models[name], "quality": of_model})
+    rated = Asked.of(given, quality, at_least, draws)
     pairs = {name: rows.supported() for name, rows in given.items()}
     numbers = {name: rows.total for name, rows in pairs.items()}
     if plan.errors and min(numbers.values()) < FEWEST_ROWS:

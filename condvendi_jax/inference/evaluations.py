@@ -264,8 +264,9 @@ def evaluate(
             raise TypeError(f"evaluate: {received}; expected Pairs alone, which have them.")
         pairs = outputs
     else:
+        checks.check_indices({"outputs": outputs, "quality": quality})
         pairs = plan.pairs({"": outputs}, prompts, **data)[""]
-    asked = Asked.of({"": pairs}, {"": outputs}, quality, at_least, draws)
+    asked = Asked.of({"": pairs}, quality, at_least, draws)
     rows, pairs = pairs, pairs.supported()
     evaluations, units = plan.evaluate({"": pairs})
     evaluation = advised(evaluations[""], rows, plan.dataset)

@@ -30,7 +30,7 @@ from condvendi_jax.statistics.power import FEWEST_TESTED
 
 _GAP = 1e-6  # By how much of it w' J w may exceed the least one.
 _TOO_SMALL = 1e-3  # Of w' J w, relative to the mean of models: below, it is 0 as far as is known.
-_ROUNDING = 1e-8  # Of a mean quality.
+_ROUNDING = 1e-8  # Of shares, and of limits.
 
 
 @takes_data
@@ -75,12 +75,12 @@ def mix(
     """
     plan = Plan([2], None, None, True, groups, seed, progress)
     if (quality is None, costs is None) != (least_quality is None, most_cost is None):
-        names = "quality and least_quality, or costs and most_cost"
-        raise ValueError(f"{names}: expected both or none, received one.")
+        raise ValueError("quality and least_quality, costs and most_cost: expected both or none.")
     pairs = plan.pairs(models, prompts, across=True, **data)
-    for rows in pairs.values():
-        rows.refuse_weights("shares of models")
-    rated = None if quality is None else of_outputs(quality, pairs, models)
+    for name, numbers in of_each_model(quality, pairs, "quality").items():
+        checks.check_indices({"outputs": models[name], "quality": numbers})
+        pairs[name].refuse_weights("shares of models")
+    rated = None if quality is None else of_outputs(quality, pairs)
     spare = np.zeros(len(pairs))  # By how much an answer of each model costs less than the most.
     if costs is not None:
         how: Any = {"above": -math.ulp(0.0), "expected": "a finite number of at least 0"}
@@ -92,8 +92,8 @@ def mix(
     rows, paired = Rows.of(pairs), next(iter(pairs.values())).paired
     shared, chosen, pairs = (f([*pairs]) for f in (rows.shared, rows.chosen, rows.restricted))
     if paired and shared.sum() < FEWEST_TESTED:
-        fewest = f"at least {FEWEST_TESTED} that all models answer, received {shared.sum()}"
-        raise ValueError(f"prompts: expected {fewest}.")
+        expected = f"expected {FEWEST_TESTED} or more that all models answer"
+        raise ValueError(f"prompts: {expected}, received {shared.sum()}.")
     plan.count = plan.count or min(DEFAULT_GROUPS, max(2, min(map(len, chosen.values())) // 4))
     pooled = Pooled(pairs, groups_of(pairs, plan))
     if paired and population.splits(pooled.group, pooled.prompt):
@@ -150,25 +150,24 @@ def _shares(similar: np.ndarray, quality: np.ndarray, spare: np.ndarray, least: 
     """The shares w with the least w' J w within the limits, and whether each model is within.
 
     J is made positive semidefinite, as in truth; a least quality out of reach becomes the largest.
-    The best shares among some corners of the region have a tangent, which leads to another corner
-    until none is below it: then no shares are better.
+    RuntimeError unless the tangent at w, which is nowhere above w' J w, proves the optimum.
     """
-    most = quality @ _lowest(-quality, spare[None])
+    most, m = quality @ _lowest(-quality, spare[None]), len(quality)
     limits = np.array([spare, quality - min(least, most - _ROUNDING * abs(most))])
     limits /= np.maximum(np.abs(limits).max(axis=1, keepdims=True), NO_PAIR)
-    within = limits.min(axis=0) >= 0
-    values, vectors = np.linalg.eigh(similar / max(np.trace(similar) / len(similar), NO_PAIR))
-    root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
-    corners, corner = np.eye(len(similar))[within], _lowest(similar.diagonal(), limits)
-    while True:
-        corners = np.vstack([corners, corner])
-        points = np.vstack([root @ corners.T, np.ones(len(corners))])
-        w = scipy.optimize.nnls(points, np.eye(len(points))[-1])[0] @ corners
-        w /= w.sum()
-        slope = root.T @ (root @ w)
-        corner = _lowest(slope, limits)
-        if slope @ (w - corner) <= _GAP / 2 * max(slope @ w, _TOO_SMALL):
-            return w, within
+    values, vectors = np.linalg.eigh(similar / max(np.trace(similar) / m, NO_PAIR))
+    convex = (vectors * np.maximum(values, 0)) @ vectors.T
+    how: Any = {"jac": lambda w: 2 * convex @ w, "options": {"ftol": 1e-15, "maxiter": 1000}}
+    sums = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
+    above = {"type": "ineq", "fun": lambda w: limits @ w, "jac": lambda _: limits}
+    how |= {"bounds": [(0, 1)] * m, "constraints": [sums, above], "method": "SLSQP"}
+    w = scipy.optimize.minimize(lambda w: w @ convex @ w, np.full(m, 1 / m), **how).x
+    w = np.where(w > _ROUNDING, w, 0) / np.sum(w, where=w > _ROUNDING)
+    slope = convex @ w
+    gap = 2 * slope @ (w - _lowest(slope, limits))
+    if gap > _GAP * max(slope @ w, _TOO_SMALL) or min(limits @ w) < -_ROUNDING:
+        raise RuntimeError("mix: the best shares were not reached; please report these data.")
+    return w, limits.min(axis=0) >= 0
 
 
 def _lowest(values: np.ndarray, limits: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     draws: int
 
     @classmethod
-    def of(cls, models: Any, given: Any, quality: Any, at_least: Any, draws: Any) -> Any:
+    def of(cls, models: Mapping[str, Pairs], quality: Any, at_least: Any, draws: Any) -> Any:
         """The checked arguments of `evaluate` and `compare`; None if none of them is given."""
         if quality is None and at_least is None and draws is None:
             return None
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
             both = "a number for each output and the number from which it is good"
             raise ValueError(f"quality, at_least: expected both, {both}, received no {missing}.")
         at_least = checks.check_number(at_least, name="at_least", above=-math.inf)
-        values, most, usual = of_outputs(quality, models, given), math.inf, _DRAWS
+        values, most, usual = of_outputs(quality, models), math.inf, _DRAWS
         for pairs in models.values():
             pairs.refuse_weights("good and different outputs")
             sizes = np.bincount(pairs.prompt_kinds[1])
@@ -85,11 +85,10 @@ class Asked(NamedTuple):
         return scored
 
 
-def of_outputs(quality: Any, models: Mapping[str, Pairs], given: Any) -> dict[str, np.ndarray]:
-    """The quality of the `given` outputs of models, `[n]`; ValueError where one is missing."""
+def of_outputs(quality: Any, models: Mapping[str, Pairs]) -> dict[str, np.ndarray]:
+    """The quality of the outputs of each model, `[n]`; ValueError where one is missing."""
     values = {}
     for name, numbers in of_each_model(quality, models, "quality").items():
-        checks.check_indices({"outputs": given[name], "quality": numbers})
         with checks.naming(name):
             if isinstance(numbers, (list, tuple)):
                 numbers = [math.nan if value is None else value for value in numbers]
