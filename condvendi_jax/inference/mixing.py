@@ -70,8 +70,8 @@ def mix(
       >>> prompts, answers = np.repeat(np.arange(20), 4), np.arange(80)[:, None] % 2
       >>> models = {"A": answers, "B": answers + 2, "part of A": 0 * answers}
       >>> result = cv.mix(models, prompts, output_kernel=cv.Indicator())
-      >>> print(f"{result.asked}: {result.gain.value:.1f} times {result.best}")
-      {'A': 0.5, 'B': 0.5}: 2.0 times A
+      >>> print(f"Ask {sorted(result.asked)}: {result.gain.value:.1f} times {result.best}")
+      Ask ['A', 'B']: 2.0 times A
     """
     plan = Plan([2], None, None, True, groups, seed, progress)
     if (quality is None, costs is None) != (least_quality is None, most_cost is None):
@@ -90,7 +90,8 @@ def mix(
         how = {"above": np.nextafter(min(prices), -math.inf), "expected": cheapest}
         spare = checks.check_number(most_cost, name="most_cost", **how) - prices
     rows, paired = Rows.of(pairs), next(iter(pairs.values())).paired
-    shared, chosen, pairs = (f([*pairs]) for f in (rows.shared, rows.chosen, rows.restricted))
+    shared, chosen = rows.shared([*pairs]), rows.chosen([*pairs])
+    pairs = rows.restricted([*pairs])
     if paired and shared.sum() < FEWEST_TESTED:
         expected = f"expected {FEWEST_TESTED} or more that all models answer"
         raise ValueError(f"prompts: {expected}, received {shared.sum()}.")
@@ -110,17 +111,17 @@ def mix(
 
     def at(least: float) -> Mix:
         """The shares at a least quality; each group is scored by those that the others choose."""
-        (w, within), *others = (_shares(*fold, spare, least) for fold in folds)
+        (w, within), *others = (_shares(j, q, spare, least) for j, q in folds)
         best = int(np.where(within | ~within.any(), same.diagonal(), math.inf).argmin())
         score, gain, mean = _scored(np.array([v for v, _ in others]), best, *held_out)
         alike = [w @ same @ w, *same.diagonal()]
         fitted, *alone = (float(1 / x) if x > NO_PAIR else math.inf for x in alike)
-        singles = zip(alone, known.tolist() if rated else [None] * len(w), strict=True)
-        shares, singles = (dict(zip(pairs, x, strict=True)) for x in (w.tolist(), singles))
-        scores = shares, fitted, [*pairs][best], score, gain, mean if rated else None
+        scores = fitted, [*pairs][best], score, gain, mean if rated else None
         cost = None if most_cost is None else float(most_cost - spare @ w)
         limits = least if rated else None, most_cost, int(np.sum(~shared))
-        return Mix(*scores, cost, *limits, singles)
+        single: Any = zip(alone, known.tolist() if rated else [None] * len(w), strict=True)
+        shares, single = (dict(zip(pairs, x, strict=True)) for x in (w.tolist(), single))
+        return Mix(shares, *scores, cost, *limits, single)
 
     floors = known @ _shares(same, known, spare, min(known))[0], most
     frontier = map(at, np.linspace(*floors, 7).tolist() if rated else [])

@@ -33,7 +33,7 @@ class Mix(Result):
     def asked(self) -> dict[str, float]:
         """The shares that are not 0%, the largest first."""
         ordered = sorted(self.shares.items(), key=lambda item: -item[1])
-        return {name: round(share, 3) for name, share in ordered if share >= 0.005}
+        return {name: share for name, share in ordered if share >= 0.005}
 
     @property
     def verdict(self) -> str:

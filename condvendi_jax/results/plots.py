@@ -276,14 +276,14 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
 def of_mix(mix: Any) -> Picture:
     """The frontier of score and quality, and models alone; without a quality, the shares."""
     if not mix.frontier:
-        picture, panel = started(mix.verdict, height=0.5 + 0.17 * len(mix.asked))
+        picture, panel = started(f"Best shares: {mix.verdict}", height=0.5 + 0.17 * len(mix.asked))
         names = [shortened(_plain(name), 24) for name in mix.asked]
         panel.barh(names, [*mix.asked.values()], color=_COLOURS[0])
         panel.set(xlabel="share of the answers", ylim=(len(names) - 0.5, -0.5))
         panel.xaxis.set_major_formatter(PercentFormatter(1, 0))
         return picture
     caption = "Best shares, on prompts that were not used, with 95% intervals. Grey: one model."
-    picture, panel = started(mix.verdict, caption, height=2.6)
+    picture, panel = started(f"Best shares: {mix.verdict}", caption, height=2.6)
     both = [(part.quality, part.score) for part in mix.frontier]
     ends = np.array([[(e.value, *(e.ends or [e.value] * 2)) for e in two] for two in both])
     (x, left, right), (y, low, high) = ends.transpose(1, 2, 0)
