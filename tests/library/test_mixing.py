@@ -67,7 +67,9 @@ def test_no_shares_on_a_grid_are_better(how, x64):
 
 
 def test_scores_are_those_of_groups_by_the_shares_of_others(x64):
-    labels, limits, parts = KINDS % 3, {"quality": QUALITY, "least_quality": -1.0}, []
+    limits, parts = {"quality": QUALITY, "least_quality": -1.0}, []
+    labels = np.digitize(KINDS, [3, 7])  # Of 3, 4 and 5 prompts.
+    sizes = np.bincount(labels)[:, None] / (labels.size / 3)
     result = run(groups=labels, **limits)
     for rows in (labels != group for group in range(3)):
         fitted = limits | {"quality": some(QUALITY, rows)}
@@ -76,8 +78,14 @@ def test_scores_are_those_of_groups_by_the_shares_of_others(x64):
         means = np.array([q[~rows].mean() for q in QUALITY.values()])
         w = [*others.values()]
         parts.append([w @ same @ w, w @ means, *np.diag(same)])
-    values, t = np.mean(parts, axis=0), scipy.stats.t.ppf(1 - np.array([0.05, 0.05 / 3]) / 2, 2)
-    moves, near = (np.array(parts) - values) / np.sqrt(6), {"loosened": 1e5}  # Optima to 1e-6.
+    values, t = (
+        np.mean(sizes * parts, axis=0),
+        scipy.stats.t.ppf(1 - np.array([0.05, 0.05 / 3]) / 2, 2),
+    )
+    moves, near = (
+        sizes * (np.array(parts) - values) / np.sqrt(6),
+        {"loosened": 1e5},
+    )  # Optima to 1e-6.
     errors, ends, gains = np.linalg.norm(moves, axis=0), np.array([-1, 1]), values[2:] / values[0]
     ratio = np.exp(t[0] * errors[0] / values[0] * ends)
     assert_close([result.score.value, *result.score.ends], [1, *ratio] / values[0], **near)
