@@ -19,7 +19,7 @@ from condvendi_jax.results.comparison import Agreement, Comparison, Consensus
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
 from condvendi_jax.results.looks import Look, Looks
-from condvendi_jax.results.mixing import Floor, Mix
+from condvendi_jax.results.mixing import Mix
 from condvendi_jax.results.one_prompt import Curve, OnePrompt
 from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
@@ -34,4 +34,4 @@ __all__ += ["Look", "Looks", "Monitor", "OnePrompt", "PairProfile", "Profile", "
 __all__ += ["PromptSpread", "PromptTable", "Quality", "Ranking", "ScoredOrder", "Selection", "Size"]
 __all__ += ["StudyPlan", "between_models", "compare", "contributions", "delete_groups", "enough"]
 __all__ += ["evaluate", "finite_sample_interval", "holm", "leaderboard", "letter_display", "plan"]
-__all__ += ["Floor", "Mix", "mix", "monitor", "profile", "prompt_table", "saturation", "select"]
+__all__ += ["Mix", "mix", "monitor", "profile", "prompt_table", "saturation", "select"]

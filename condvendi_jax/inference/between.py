@@ -91,8 +91,6 @@ def between_models(
     plan = Plan([2], None, None, errors, groups, seed, progress)
     pairs = plan.pairs(models, prompts, across=True, **data)
     pairs = {name: rows.supported() for name, rows in pairs.items()}
-    if len(pairs) < 2:
-        raise ValueError(f"models: expected at least two, received {[*pairs]}.")
     fewest, chosen = min(rows.n for rows in pairs.values()), None
     if plan.errors and fewest < FEWEST_ROWS:
         least = "at least three outputs of each model"

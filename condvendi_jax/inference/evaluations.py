@@ -101,6 +101,8 @@ class Plan:
         self, models: Mapping[str, Any], prompts: Any, *, across: bool = False, **data: Unpack[Data]
     ) -> dict[str, Pairs]:
         """The pairs of models under the same kernels; texts are embedded, or compared by pairs."""
+        if across and len(models) < 2:
+            raise ValueError(f"models: expected at least two, received {[*models]}.")
         if models and isinstance(models, dict) and isinstance([*models.values()][0], Pairs):
             return models
         options: dict[str, Any] = _DEFAULTS | {**data}

@@ -273,29 +273,27 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
     return picture
 
 
-def of_mix(mix: Any, title: str) -> Picture:
+def of_mix(mix: Any) -> Picture:
     """The frontier of score and quality, and models alone; without a quality, the shares."""
     if not mix.frontier:
-        picture, panel = started(title, height=0.5 + 0.17 * len(mix.asked))
+        picture, panel = started(f"Best shares: {mix.verdict}", height=0.5 + 0.17 * len(mix.asked))
         names = [shortened(_plain(name), 24) for name in mix.asked]
         panel.barh(names, [*mix.asked.values()], color=_COLOURS[0])
         panel.set(xlabel="share of the answers", ylim=(len(names) - 0.5, -0.5))
         panel.xaxis.set_major_formatter(PercentFormatter(1, 0))
         return picture
-    caption = (
-        "Line: best shares, on prompts that were not used, and 95% intervals. Grey: one model."
-    )
-    picture, panel = started(title, caption, height=2.6)
-    both = [[x.quality for x in mix.frontier], [x.score for x in mix.frontier]]
-    x, y = np.array([[e.value for e in estimates] for estimates in both])
-    (left, right), (low, high) = (np.transpose([e.ends or [e.value] * 2 for e in z]) for z in both)
+    caption = "Best shares, on prompts that were not used, with 95% intervals. Grey: one model."
+    picture, panel = started(f"Best shares: {mix.verdict}", caption, height=2.6)
+    both = [(part.quality, part.score) for part in mix.frontier]
+    ends = np.array([[(e.value, *(e.ends or [e.value] * 2)) for e in two] for two in both])
+    (x, left, right), (y, low, high) = ends.transpose(1, 2, 0)
     panel.hlines(y, left, right, color=_COLOURS[0], linewidth=0.7)
     panel.vlines(x, low, np.minimum(high, OPEN * y), color=_COLOURS[0], linewidth=0.7)
     panel.plot(x, y, "o-", color=_COLOURS[0], markersize=3, linewidth=1.2)
-    ends = {mix.best, *(max(mix.alone, key=lambda m, k=k: mix.alone[m][k]) for k in (0, 1))}
+    named = {mix.best, *(max(mix.alone, key=lambda m, k=k: mix.alone[m][k]) for k in (0, 1))}
     for model, (score, quality) in mix.alone.items():
         panel.plot(quality, score, "o", color=_GREY, markersize=2.5)
-        if model in ends:  # The best of all, of those within the limits, and by quality.
+        if model in named:  # The best of all, of those within the limits, and by quality.
             how: Any = {"textcoords": "offset points", "size": _SMALL, "ha": "center"}
             panel.annotate(shortened(_plain(model), 24), (quality, score), (0, -8), **how)
     panel.set(xlabel="mean quality", ylabel="effective number of answers")
