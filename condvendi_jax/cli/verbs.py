@@ -23,6 +23,7 @@ from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.encoders import embedding, similarity
 from condvendi_jax.inference import comparisons, datasets
 from condvendi_jax.records import answers as texts
+from condvendi_jax.records.cleaning import cleaned
 from condvendi_jax.records.record import values
 from condvendi_jax.results.comparison import Comparison, Consensus
 from condvendi_jax.statistics.power import FEWEST_TESTED
@@ -218,6 +219,10 @@ def enough(argv: Sequence[str]) -> int | None:
     words, given = flags.parse(Enough, argv)
     if len(words) > 1:
         raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
+    if (given.quality_field is None) != (given.at_least is None):
+        raise ValueError("--quality_field, --at_least: expected both or neither.")
+    if given.answer_field == texts.CALLS and not given.text_encoder:
+        given = dataclasses.replace(given, similarity=given.similarity or "calls")
     asked, status, output = dict[str, list[Any]](), None, sys.stdout
     how: Any = {name: getattr(given, name) for name in ("until", "most", "sure", "at_least")}
     how["output_kernel"] = given.output_bandwidth and Gaussian(given.output_bandwidth)
@@ -232,8 +237,8 @@ def enough(argv: Sequence[str]) -> int | None:
             row = functools.cache(lambda text: np.asarray(loaded.encoder.encode([text]))[0])
             more = {"encode": lambda texts: np.stack([*map(row, texts)])}
             how["encoder"] = types.SimpleNamespace(**more, bandwidth=loaded.bandwidth)
-        with open(source, encoding="utf-8", errors="surrogateescape") as stream:
-            for number, line in enumerate(stream, start=1):
+        with open(source, encoding="utf-8-sig", errors="surrogateescape") as stream:
+            for number, line in ((k, line) for k, line in enumerate(stream, 1) if line.strip()):
                 try:
                     written = _after(json.loads(line), given, asked, how)
                 except (ValueError, TypeError, RecursionError) as error:
@@ -251,7 +256,12 @@ def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) ->
         raise ValueError(f"expected an object with {fields}, received {str(record)[:80]}")
     (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
     key = texts.label(labelling.identity(prompt))
-    rows = [*asked.get(key, []), (texts.checked(texts.assistant_text(answer, name), name), *rated)]
+    if given.answer_field == texts.CALLS:
+        said = "\n".join(texts.calls(answer, name)) or texts.NO_CALL
+    else:
+        said = texts.assistant_text(answer, name)
+        texts.checked(cleaned([said], [None]).texts[0], name)  # It may hold reasoning alone.
+    rows = [*asked.get(key, []), (texts.checked(said, name), *rated)]
     columns = dict(zip(("outputs", "quality"), map(list, zip(*rows, strict=True)), strict=False))
     line = inference.enough(**columns, prompts=[str(prompt)] * len(rows), **how).lines()[0]
     asked[key] = rows

@@ -124,7 +124,7 @@ def matrices(
     """The matrix `[k, k]` of the items of each label: see `Similarities.from_function`."""
     loaded = as_loaded(function)
     items = interface.checked_texts(items) if loaded.spec in BUILT_IN else items
-    if loaded.spec in BUILT_IN and loaded.encoder is not calls:
+    if loaded.spec in BUILT_IN and loaded.spec != "calls":
         texts = np.fromiter(map(loaded.encoder, items), object)
         kinds = checks.number_values(texts)[1]
         return {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}

@@ -5,6 +5,7 @@ the mean over prompts of k(x, y)^2 between an answer of model a and another of b
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
@@ -14,6 +15,7 @@ import scipy  # Its modules are imported when they are used.
 from jax.typing import ArrayLike
 
 from condvendi_jax.base import checks
+from condvendi_jax.base.tables import listed
 from condvendi_jax.data.pairs import Labels, of_each_model
 from condvendi_jax.inference import population
 from condvendi_jax.inference.between import Pooled, groups_of
@@ -95,6 +97,9 @@ def mix(
     if paired and shared.sum() < FEWEST_TESTED:
         expected = f"expected {FEWEST_TESTED} or more that all models answer"
         raise ValueError(f"prompts: {expected}, received {shared.sum()}.")
+    for two in itertools.combinations(pairs, 2):
+        if all(map(np.array_equal, *(pairs[m].gathered().arrays for m in two))):
+            raise ValueError(f"models: {listed(two)} have the same outputs; leave one of them out.")
     plan.count = plan.count or min(DEFAULT_GROUPS, max(2, min(map(len, chosen.values())) // 4))
     pooled = Pooled(pairs, groups_of(pairs, plan))
     if paired and population.splits(pooled.group, pooled.prompt):
@@ -173,8 +178,9 @@ def _shares(similar: np.ndarray, quality: np.ndarray, spare: np.ndarray, least: 
 
 def _lowest(values: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """The shares of the least mean of values `[m]`, where limits @ shares is at least 0."""
-    even = np.ones((1, values.size)), 1.0
-    return scipy.optimize.linprog(values, -limits, np.zeros(len(limits)), *even).x
+    even = np.zeros(len(limits)), np.ones((1, values.size)), 1.0
+    scaled = [x / max(np.abs(x).max(), NO_PAIR) for x in (values, -limits)]  # For its tolerances.
+    return scipy.optimize.linprog(*scaled, *even).x
 
 
 def _scored(shares: np.ndarray, best: int, similar: Any, quality: Any, weights: Any) -> Any:

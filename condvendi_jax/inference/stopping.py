@@ -112,11 +112,17 @@ def enough(
     checks.check_indices({"outputs": outputs, "quality": quality})
     if not hasattr(outputs, "__len__"):
         raise TypeError(f"outputs: expected a list or an array, received {type(outputs).__name__}.")
+    if hasattr(outputs, "columns") and prompts is None:
+        raise TypeError("outputs: received a table; pass its column of answers, and of prompts.")
+    if isinstance(outputs, list) and (not outputs or [] in outputs):
+        where = f"list {outputs.index([])}" if outputs else "an empty list"
+        raise ValueError(f"outputs: received no answer in {where}; ask its prompt first.")
     if prompts is None and not isinstance(outputs, Similarities):
         outputs = shapes.without_table(outputs, numbers := range(len(outputs)))
-        split = by_row({"": outputs}, numbers, lists=similarity is not None)[1]
-        one = isinstance(split, range) and getattr(outputs, "ndim", 2) < 3
-        prompts = [0] * len(outputs) if one else [*numbers]
+        labels = similarity is not None or (output_kernel and kernels.is_equality(output_kernel))
+        outputs, split = by_row({"": outputs}, numbers, lists=bool(labels))
+        one = isinstance(split, range) and getattr(outputs[""], "ndim", 2) < 3
+        outputs, prompts = outputs[""], [0] * len(numbers) if one else split
     data = Dataset.of({"": outputs}, prompts, encoder, similarity, clean, across=False)
     rule = AUTO if data.encoder and data.encoder.bandwidth is not None else None
     chosen: Any = {"output_kernel": output_kernel, "prompt_kernel": kernels.Indicator()}
@@ -133,7 +139,7 @@ def enough(
         similar = np.square(np.asarray(kernel_values(pairs.kernels[0], points), np.float64))
         news, bounds = sequential.after_each(similar, good[rows], level)
         last = rows.size, float(news[-1]), float(bounds[-1])
-        stop = rows.size >= largest or last[2 if sure else 1] <= until
+        stop = rows.size >= largest or (max(last[1:]) if sure else last[1]) <= until
         label = None if ids is None else labels.get(int(ids[rows[0]]), int(rows[0]))
         results.append(AskedPrompt(label, *last, stop, news, bounds))
     known = np.array([p.new for p in results if p.answers > 1] or [math.nan])

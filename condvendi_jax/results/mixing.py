@@ -39,8 +39,9 @@ class Mix(Result):
     def verdict(self) -> str:
         """The gain in words, which is shown if its interval is above 1."""
         shown = self.gain.ends is not None and self.gain.ends[0] > 1
-        words = f"{self.gain} times the most diverse model ({self.best})"
-        return words if shown else f"{words}: no gain is shown"
+        limits = " within the limits" * (self.least_quality is not None or self.cost is not None)
+        words = f"{self.gain} times the most diverse model{limits} ({self.best})"
+        return words if shown else f"{words}: no gain over it alone is shown"
 
     def lines(self) -> list[dict[str, Any]]:
         """A line for each model: its share, and its score and quality alone."""

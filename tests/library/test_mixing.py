@@ -63,6 +63,11 @@ def test_no_shares_on_a_grid_are_better(how, x64):
     assert result.cost == (None if price == 9 else pytest.approx(w @ prices))
     within = (means >= floor) & (prices <= price)
     assert result.best == "abc"[np.where(within | ~within.any(), np.diag(same), 9).argmin()]
+    for scale in (1e-8, 1e12) if how == "both" else ():
+        scaled = {"quality": {m: q * scale for m, q in QUALITY.items()}}
+        scaled |= {"costs": {m: x * scale for m, x in COSTS.items()}, "most_cost": price * scale}
+        again = run(MODELS, prompts, least_quality=floor * scale, **scaled)
+        assert_close([*again.shares.values()], w, loosened=1e6)
     assert json.dumps(result.as_dict()) and len(result.lines()) == 3
 
 
@@ -136,8 +141,10 @@ def test_what_has_no_shares_is_refused(change, message):
 
 
 def test_no_gain_is_shown_of_equal_models_and_nothing_where_all_answers_differ():
-    exact, answers = {"output_kernel": cv.Indicator()}, RNG.integers(3, size=(P * K, 1))
-    assert ": no gain is shown" in str(run({"a": answers, "b": answers}, **exact))
+    exact, (a, b) = {"output_kernel": cv.Indicator()}, RNG.integers(3, size=(2, P * K, 1))
+    assert ": no gain over it alone is shown" in str(run({"a": a, "b": b}, **exact))
+    with pytest.raises(ValueError, match="a and b have the same outputs"):
+        run({"a": a, "b": a}, **exact)
     apart = {m: np.arange(P * K)[:, None] // 2 + 99 * k for k, m in enumerate("abc")}
     result = run(apart, np.arange(P * K) % P, **exact)
     assert math.isinf(result.fitted) and "unknown" in str(result) and "no gain" in str(result)

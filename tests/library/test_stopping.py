@@ -118,6 +118,10 @@ def test_the_rule_and_kinds_of_outputs():
     counted = cv.enough([5, 5, 6, 7, 8], [*"qqppz"])  # One answer to z cannot tell.
     assert [(p.prompt, p.answers) for p in counted.prompts] == [("q", 2), ("p", 2), ("z", 1)]
     assert counted.new.value == 0.5 and "prompt 'p': 2 answers" in str(counted)
+    drifts = cv.enough([1] * 40 + [*range(2, 30)], until=0.2, sure=True)
+    assert drifts.prompts[0].at_most < 0.2 and not drifts.stop  # The answers are not of one law.
+    labels = [p.answers for p in cv.enough([[1, 2, 1], [3]], output_kernel=cv.Indicator()).prompts]
+    assert labels == [3, 1]
     for lists in ([["a"], ["b"]], np.array([["a"], ["b"]])):  # Of one prompt each.
         assert [p.prompt for p in cv.enough(lists, similarity="exact").prompts] == [0, 1]
     assert len(cv.enough(OUTPUTS[:, None], **KERNEL).prompts) == len(OUTPUTS)
@@ -127,7 +131,8 @@ def test_the_rule_and_kinds_of_outputs():
     ("arguments", "message"),
     [
         ({"outputs": OUTPUTS}, "output_kernel: expected a kernel"),
-        ({"outputs": []}, "outputs: expected"),
+        ({"outputs": []}, "outputs: received no answer in an empty list"),
+        ({"outputs": [["a"], []]}, "outputs: received no answer in list 1; ask its prompt"),
         ({"outputs": 3}, "outputs: expected a list or an array, received int"),
         ({"until": 0}, "until: expected a number between 0 and 1"),
         ({"most": 0}, "most: expected"),
@@ -145,12 +150,13 @@ def test_bad_arguments_are_named(arguments, message):
 def test_the_command_answers_each_line(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(fake_encoders, "ready", encoder := fake_encoders.Means())
     wrong = ["no", "[1]", '{"prompt": "p"}', '{"prompt": "p", "answer": " ", "mark": 1}']
-    (tmp_path / "a.jsonl").write_text("\n".join([*map(json.dumps, LINES), *wrong]))
+    wrong += ['{"prompt": "p", "answer": "<think>cut", "mark": 1}', ""]
+    (tmp_path / "a.jsonl").write_text("\ufeff" + "\n".join([*map(json.dumps, LINES), *wrong]))
     flags = ["--text_encoder=fake_encoders:ready", "--output_bandwidth=9", "--quality_field=mark"]
     flags += ["--at_least=1", "--until=0.4", "--most=3"]
     assert __main__.main(["condvendi", "enough", str(tmp_path / "a.jsonl"), *flags]) == 2
     written = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [line["error"][:7] for line in written[5:]] == [f"line {k}:" for k in range(6, 10)]
+    assert [line["error"].partition(":")[0] for line in written[5:]] == [f"line {k}" for k in range(6, 11)]
     assert encoder.count == 3
     how = {"until": 0.4, "most": 3, "encoder": encoder, "output_kernel": cv.Gaussian(9.0)}
     for k, line in enumerate(written[:5]):
@@ -159,6 +165,20 @@ def test_the_command_answers_each_line(tmp_path, monkeypatch, capfd):
         (one,) = cv.enough([row["answer"] for row in rows], **quality, **how).prompts
         names = {"prompt": LINES[k]["prompt"], "answers": len(rows), "at_most": one.at_most}
         assert line == names | {"new": one.new if len(rows) > 1 else None, "stop": one.stop}
+
+
+def test_the_command_reads_tool_calls(tmp_path, capfd):
+    runs = [["search", {"name": "read", "args": {"n": 1}}], ["search", "read"], []]
+    rows = [json.dumps({"prompt": "t", "tool_calls": run}) for run in runs]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    where = ["condvendi", "enough", str(tmp_path / "a.jsonl")]
+    assert not __main__.main([*where, "--answer_field=tool_calls"])
+    written = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    texts = ['search\nread {"n": 1}', "search\nread", "(no calls)"]
+    expected = [cv.enough(texts[:k], similarity="calls").new.value for k in (2, 3)]
+    assert [line["new"] for line in written] == [None, *expected]
+    with pytest.raises(ValueError, match="--quality_field, --at_least: expected both"):
+        __main__.main([*where, "--at_least=1"])
 
 
 @pytest.mark.slow
