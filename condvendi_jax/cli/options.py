@@ -7,6 +7,7 @@ import pathlib
 import re
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from typing import Any, NewType, Self
 
@@ -30,6 +31,8 @@ from condvendi_jax.spectra.methods import Method
 _VIEWS = ("image_encoder", "text_encoder", "similarity")
 _OF_ONE = ("profile", "record", "latex", "latex_details", "csv_pairs")
 _SLUG = re.compile(r"[^\w.@+-]+")  # What names of models have, and those of files may not.
+#: What `--help` says of a flag, where this takes more than a line.
+WORDS = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
 Target = NewType("Target", str)
@@ -42,138 +45,52 @@ class Options:
 
     several = False  # Whether the verb takes several models.
     under_all = False  # Whether it takes several encoders and similarities.
-    prompts: Source | None = flag(
-        help="Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt, .csv or "
-        ".jsonl file. One file, or one for each model with commas. Records have their own, or "
-        "the ids of those in this file."
-    )
+    prompts: Source | None = flag(None, WORDS["prompts"])
     outputs_key: str | None = flag(None, "The array to read from a file of outputs.")
     prompts_key: str | None = flag(None, "The array to read from a file of prompts.")
-    image_encoder: str | None = flag(
-        help="The encoder of pictures: st:NAME, open_clip:ARCH/PRETRAINED or timm:NAME of a "
-        "model or folder, or package.module:attribute; EfficientNet-Lite0 if unset."
-    )
-    text_encoder: str | None = flag(
-        None, "The encoder of texts, in the same forms; all-MiniLM-L6-v2 if unset."
-    )
+    image_encoder: str | None = flag(None, WORDS["image_encoder"])
+    text_encoder: str | None = flag(None, WORDS["text_encoder"])
     encoder_device: str | None = flag(None, "Of encoders by name: cuda, mps, cpu; else the best.")
     encoder_batch_size: int = flag(32, "Items of a forward pass of encoders by name.")
-    similarity: str | None = flag(
-        help="In place of embeddings, package.module:function, the similarity, from 0 to 1, of two "
-        "outputs to one prompt; exact, code: 1 if equal but for how written; calls: of tool calls.",
-        excludes=("class_field",),
-    )
-    class_field: str | None = flag(
-        help="In place of embeddings, the field of records with the class of each answer, by a "
-        "judge: answers of one class are the same, others differ.",
-        excludes=("text_encoder", "cache"),
-    )
+    similarity: str | None = flag(None, WORDS["similarity"], excludes=("class_field",))
+    class_field: str | None = flag(None, WORDS["class_field"], excludes=("text_encoder", "cache"))
     long_texts: str | None = flag(
-        help="What all-MiniLM-L6-v2 does beyond 256 tokens of a text: 'cut', the default, ignores "
-        "the rest with a warning; 'chunks' averages the embeddings of pieces.",
-        choices=("cut", "chunks"),
-        excludes=("text_encoder",),
+        None, WORDS["long_texts"], choices=("cut", "chunks"), excludes=("text_encoder",)
     )
     prompt_column: str | None = flag(None, "The column of the prompts' file with the prompts.")
-    image_column: str | None = flag(
-        None, "Its column with the names of the pictures, or with a part of these names."
-    )
+    image_column: str | None = flag(None, WORDS["image_column"])
     text_column: str | None = flag(None, "The column of the texts' file that holds the texts.")
-    cache: Source | None = flag(
-        None, "The folder that keeps embeddings; the user's cache folder if unset."
-    )
-    prompt_field: str | None = flag(
-        None, "The only field with the prompt, as messages[-1]; if unset, all that was given."
-    )
+    cache: Source | None = flag(None, WORDS["cache"])
+    prompt_field: str | None = flag(None, WORDS["prompt_field"])
     answer_field: str | None = flag(None, "The field of the answer or answers, or 'tool_calls'.")
-    model_field: str | None = flag(
-        None, "The field that names the model; 'model', or else the file, if unset."
-    )
-    quality_field: str | None = flag(
-        help="The field with a number for each answer, such as a reward: counts the answers that "
-        "are good, from --at_least, and those that are good and different among --draws."
-    )
+    model_field: str | None = flag(None, WORDS["model_field"])
+    quality_field: str | None = flag(None, WORDS["quality_field"])
     at_least: float | None = flag(None, "The quality from which an answer is good.")
-    draws: int | None = flag(
-        help="The answers to a prompt among which these are counted; the most common number, up to "
-        "100."
-    )
-    batch_field: str | None = flag(
-        help="The field with the request or batch of an answer: pairs of answers of one batch are "
-        "left out at order 2. If unset, requests of formats that have them."
-    )
-    clean: bool = flag(
-        True, "Cut reasoning, repeated prompts, and marks that most answers share from answers."
-    )
+    draws: int | None = flag(None, WORDS["draws"])
+    batch_field: str | None = flag(None, WORDS["batch_field"])
+    clean: bool = flag(True, WORDS["clean"])
     kernel: str = flag("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
-    output_bandwidth: float | None = flag(
-        help="Gaussian bandwidth of outputs, in their units; by rule if unset.",
-        check=check_bandwidth,
-    )
+    output_bandwidth: float | None = flag(None, WORDS["output_bandwidth"], check=check_bandwidth)
     prompt_bandwidth: float | None = flag(
-        help="Gaussian bandwidth of the prompts, in their units; by rule if unset.",
-        check=check_bandwidth,
-        excludes=("equal_prompts",),
+        None, WORDS["prompt_bandwidth"], check=check_bandwidth, excludes=("equal_prompts",)
     )
-    equal_prompts: bool = flag(
-        False,
-        "Prompts count as the same only where they are equal: Conditional scores count the outputs "
-        "of one prompt. The default if seven prompts repeat, or most rows share theirs.",
-        excludes=("similar_prompts",),
-    )
-    similar_prompts: bool = flag(
-        False, "Compare prompts by similarity even where they repeat, as the papers do."
-    )
-    rule: str | None = flag(
-        help="How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
-        "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance.",
-        choices=tuple(bandwidth.RULES),
-    )
-    order: tuple[float, ...] = flag(
-        (2.0, 1.0), "Renyi orders above 0, 'inf' included.", check=checks.check_order
-    )
-    truncation: int | None = flag(
-        help="Eigenvalues that an entropy keeps (CV eq. 13); else all.",
-        check=checks.check_truncation,
-    )
-    method: str | None = flag(
-        help="How eigenvalues are computed: 'exact' takes all; 'stored' and 'matrix-free' estimate "
-        "them, with a 95% interval; 'auto', the default, is exact up to n = 4,096.",
-        choices=tuple(computation.BY_NAME),
-    )
-    groups_file: Source | None = flag(
-        help="Rows that depend on each other, for standard errors: a label for every row, in a "
-        ".txt of one a line, or a .npy. If unset, rows with equal prompts."
-    )
-    weights: Source | None = flag(
-        help="Weights of the rows, not negative, of all models: one a line in a .txt, or a .npy. "
-        "For standard errors, integers count independent copies of a row."
-    )
-    seed: int = flag(
-        0, "Of the bandwidth rule's subsets, groups and probes.", check=checks.check_seed
-    )
-    profile: Target | None = flag(
-        help="Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the "
-        "chosen ones, to this file (.png, .pdf, .svg).",
-        endings=(".png", ".pdf", ".svg"),
-    )
+    equal_prompts: bool = flag(False, WORDS["equal_prompts"], excludes=("similar_prompts",))
+    similar_prompts: bool = flag(False, WORDS["similar_prompts"])
+    rule: str | None = flag(None, WORDS["rule"], choices=tuple(bandwidth.RULES))
+    order: tuple[float, ...] = flag((2.0, 1.0), WORDS["order"], check=checks.check_order)
+    truncation: int | None = flag(None, WORDS["truncation"], check=checks.check_truncation)
+    method: str | None = flag(None, WORDS["method"], choices=tuple(computation.BY_NAME))
+    groups_file: Source | None = flag(None, WORDS["groups_file"])
+    weights: Source | None = flag(None, WORDS["weights"])
+    seed: int = flag(0, WORDS["seed"], check=checks.check_seed)
+    profile: Target | None = flag(None, WORDS["profile"], endings=(".png", ".pdf", ".svg"))
     json: Target | None = flag(None, "Also write the results, with provenance, to this file.")
-    latex: Target | None = flag(
-        None, "Also write a paragraph, a table and citations for a paper to this file."
-    )
-    latex_details: Target | None = flag(
-        None, "The same with every choice and test in the paragraph, and all scores in the table."
-    )
-    record: Target | None = flag(
-        help="Also write a record of Every Eval Ever to this file; of several models one each, "
-        "FILE-MODEL.json. condvendi compare takes records, too.",
-        endings=(".json",),
-    )
+    latex: Target | None = flag(None, WORDS["latex"])
+    latex_details: Target | None = flag(None, WORDS["latex_details"])
+    record: Target | None = flag(None, WORDS["record"], endings=(".json",))
     x64: bool = flag(False, "Compute in float64.")
     overwrite: bool = flag(False, "Replace files that exist, but none that is read.")
-    verbose: bool = flag(
-        False, "Print all scores, differences, overlaps, choices and notes, not only the answer."
-    )
+    verbose: bool = flag(False, WORDS["verbose"])
 
     def __post_init__(self) -> None:
         compared = self.similarity or self.text_encoder or self.class_field

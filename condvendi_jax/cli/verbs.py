@@ -18,7 +18,7 @@ from condvendi_jax.base import checks, files, labelling, programs
 from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import command, flags, inputs, options
 from condvendi_jax.cli.flags import flag
-from condvendi_jax.cli.options import Options, Target
+from condvendi_jax.cli.options import WORDS, Options, Target
 from condvendi_jax.data.kernels import Gaussian
 from condvendi_jax.encoders import embedding, similarity
 from condvendi_jax.inference import comparisons, datasets
@@ -42,11 +42,7 @@ class Score(Options):
     """
 
     errors: bool = flag(True, "Compute standard errors.", excludes=("groups_file",))
-    by_prompt: Target | None = flag(
-        help="Also write a CSV file with a line for each prompt and order: the number, share, "
-        "score and similarity of its outputs, with an interval, and what they contribute to all "
-        "scores. The mean of the scores over prompts is printed."
-    )
+    by_prompt: Target | None = flag(None, WORDS["by_prompt"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,19 +62,9 @@ class Compare(Options):
     """
 
     several = under_all = True
-    level: float = flag(
-        0.05, "The rate of false differences, over all pairs of models.", above=0, below=1
-    )
-    equal_ratio: float = flag(
-        1.1,
-        "Models are said to be equal where the ratio of their scores is shown to be smaller.",
-        above=1,
-    )
-    one_population: bool = flag(
-        False,
-        "Compare models on all of their prompts, as samples of one population of prompts, also on "
-        "those that only some models answer.",
-    )
+    level: float = flag(0.05, WORDS["level"], above=0, below=1)
+    equal_ratio: float = flag(1.1, WORDS["equal_ratio"], above=1)
+    one_population: bool = flag(False, WORDS["one_population"])
     csv: Target | None = flag(None, "Also write the scores of models to this file as CSV.")
     csv_pairs: Target | None = flag(None, "The same of every two models: differences, overlaps.")
 
@@ -98,12 +84,8 @@ class Plan(Compare):
     order: tuple[float, ...] = flag(
         (2.0,), "Renyi orders of the pilot's scores, 2 among them.", check=checks.check_order
     )
-    ratio: float | None = flag(
-        None, "The ratio of two scores that the study should find; 1.1 if unset, without a budget."
-    )
-    most_prompts: int | None = flag(
-        None, "The largest number of prompts that you have.", at_least=FEWEST_TESTED
-    )
+    ratio: float | None = flag(None, WORDS["ratio"])
+    most_prompts: int | None = flag(None, WORDS["most_prompts"], at_least=FEWEST_TESTED)
     prompt_cost: float = flag(0.0, "The cost of a prompt, where an answer costs one.")
     budget: float | None = flag(None, "The most that prompts and answers of one model may cost.")
 
@@ -120,9 +102,7 @@ class Report(Compare):
     """
 
     under_all = False
-    output: Target | None = flag(
-        None, "The file of the page, which ends in .html.", endings=(".html", ".htm")
-    )
+    output: Target | None = flag(None, WORDS["output"], endings=(".html", ".htm"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -156,7 +156,9 @@ def test_the_command_answers_each_line(tmp_path, monkeypatch, capfd):
     flags += ["--at_least=1", "--until=0.4", "--most=3"]
     assert __main__.main(["condvendi", "enough", str(tmp_path / "a.jsonl"), *flags]) == 2
     written = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [line["error"].partition(":")[0] for line in written[5:]] == [f"line {k}" for k in range(6, 11)]
+    assert [line["error"].partition(":")[0] for line in written[5:]] == [
+        f"line {k}" for k in range(6, 11)
+    ]
     assert encoder.count == 3
     how = {"until": 0.4, "most": 3, "encoder": encoder, "output_kernel": cv.Gaussian(9.0)}
     for k, line in enumerate(written[:5]):
