@@ -67,7 +67,7 @@ def test_an_evaluation_stands_without_a_slope_or_quality(monkeypatch):
 
 
 def test_a_page_stands_without_the_outputs_or_figures(compared, monkeypatch, tmp_path):
-    for function in ("encoded", "outputs_behind.of_pairs"):
+    for function in ("encoded", "outputs_behind"):
         monkeypatch.setattr(f"condvendi_jax.report.webpage.{function}", fail(ValueError("inf")))
     with pytest.warns(UserWarning, match="not computed: "):
         report.html(compared, tmp_path / "page.html")

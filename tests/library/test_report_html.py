@@ -16,7 +16,6 @@ from oracles import gaussian_gram
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__
-from condvendi_jax.report import behind as outputs_behind
 from condvendi_jax.report import webpage
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "docs" / "example_report.html"
@@ -131,7 +130,7 @@ def test_the_numbers_are_those_of_float64(found):
     page = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS))
     heat = {row[0]: row[1:] for row in page.rows if row[0].startswith("prompt ") and len(row) == 5}
     assert len(heat) == P
-    behind = outputs_behind.of_pairs(found.pairs)
+    behind = webpage.outputs_behind(found.pairs)
     for k in range(P):
         rows = slice(k * K, (k + 1) * K)
         alike = [gaussian_gram(MODELS[m][rows], 0.8) ** 2 for m in MODELS]
@@ -157,7 +156,7 @@ def test_the_numbers_are_those_of_float64(found):
 
 
 def test_near_duplicates_are_joined_within_and_across_models(found):
-    behind = outputs_behind.of_pairs(found.pairs)
+    behind = webpage.outputs_behind(found.pairs)
     few, many = behind.group[: P * K], behind.group[P * K :]
     assert few[0] == few[1]
     assert few[6] == many[7]
@@ -228,7 +227,7 @@ def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundanc
     assert page.inside["answer"] == "five and three lead, and cannot be told apart."
     assert [bar.model for bar in found.bars.models] == ["five", "three", "same"]
     assert page.inside["outputs"].count("5 alike") == P
-    listed = outputs_behind.of_pairs(found.pairs).redundant(P * K)
+    listed = webpage.outputs_behind(found.pairs).redundant(P * K)
     sizes = [len(alike) for alike, _ in listed]
     assert sizes[:P] == [K] * P and sizes == sorted(sizes, reverse=True)
     alone = [influence for alike, influence in listed if len(alike) == 1]
@@ -348,7 +347,7 @@ def test_a_small_picture_has_the_greys_of_one_of_16_bits(tmp_path):
     """Pillow alone would clip them to 255: all but the darkest would be white."""
     image = pytest.importorskip("PIL.Image")
     image.fromarray(np.full((60, 60), 100 * 257, np.uint16)).save(tmp_path / "grey.png")
-    small = base64.b64decode(outputs_behind._thumbnail(tmp_path / "grey.png", 40))
+    small = base64.b64decode(webpage._thumbnail(tmp_path / "grey.png", 40))
     pixels = np.asarray(image.open(io.BytesIO(small)))
     assert pixels.shape == (40, 40, 3)
     np.testing.assert_allclose(pixels, 100, atol=3)

@@ -13,7 +13,7 @@ from oracles import weighted_entropy as entropy
 
 import condvendi_jax as cv
 from condvendi_jax.inference import datasets
-from condvendi_jax.report import behind
+from condvendi_jax.report import webpage
 from condvendi_jax.statistics import reasons
 
 SIZES = (4, 2, 5, 3, 4, 2, 5, 3, 4, 4, 3, 5)
@@ -117,9 +117,9 @@ def test_models_may_answer_the_prompts_in_another_order():
         close(ranking.values["A"], ranking.values["B"])
         assert ranking.letters["A"] == ranking.letters["B"]
     # What all say is known across models only if they are of one split.
-    of_split = behind.of_pairs(found.pairs)
+    of_split = webpage.outputs_behind(found.pairs)
     alone = {name: cv.Similarities.from_classes(classes, PROMPTS) for name in "AB"}
-    of_each = behind.of_pairs(cv.compare(alone, orders=[2]).pairs)
+    of_each = webpage.outputs_behind(cv.compare(alone, orders=[2]).pairs)
     assert of_split.shared(3) and not of_each.shared(3)
 
 
