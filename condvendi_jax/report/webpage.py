@@ -26,13 +26,12 @@ from condvendi_jax.data.pairs import Pairs, of_each_model
 from condvendi_jax.data.rows import prompts_by_model
 from condvendi_jax.encoders import pictures
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.inference import contributions, prompt_tables
+from condvendi_jax.inference import PromptScore, PromptTable, contributions, prompt_tables
 from condvendi_jax.records.answers import doubted
 from condvendi_jax.report import paper
 from condvendi_jax.results.comparison import Comparison
 from condvendi_jax.results.estimate import undominated
 from condvendi_jax.results.evaluation import not_computed, warning_lines
-from condvendi_jax.results.prompts import PromptScore, PromptTable
 from condvendi_jax.spectra import exact
 
 _PROMPTS = 200  # That a page shows at once: a browser takes seconds to lay out thousands.
