@@ -55,6 +55,15 @@ def rough(value: float) -> str:
     return f"{value:.2g}" if not value >= 10 else f"{value:,.0f}"
 
 
+def percent(ratio: float) -> str:
+    """A ratio of scores as a difference: '12%', '2.4x'; '-' of none."""
+    if not math.isfinite(ratio):
+        return "-"
+    if not ratio < 2:
+        return f"{rough(ratio)}x"
+    return f"{100 * (ratio - 1):.2g}%" if ratio > 1.001 else "under 0.1%"
+
+
 def span(counts: Iterable[int]) -> str:
     """The least and the most of some numbers, once where they are equal: '5', '2 to 19'."""
     least, most = min(counts := [*counts]), max(counts)

@@ -22,9 +22,9 @@ from condvendi_jax.data.kernels import Cosine, Gaussian, Indicator, Kernel, chec
 from condvendi_jax.data.rows import NAMES
 from condvendi_jax.inference.comparisons import Comparison
 from condvendi_jax.inference.evaluations import Keys
+from condvendi_jax.inference.planning import StudyPlan
 from condvendi_jax.inference.profiles import Profile
 from condvendi_jax.results.evaluation import warning_lines
-from condvendi_jax.results.planning import StudyPlan
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 

@@ -16,7 +16,6 @@ from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Advice, Evaluation
 from condvendi_jax.results.headline import Bars
 from condvendi_jax.results.one_prompt import notes_of
-from condvendi_jax.results.planning import percent
 from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.multiplicity import holm
@@ -230,7 +229,7 @@ class Comparison(Result):
             [ranking.name, f"{of_two.first} - {of_two.second}"]
             + ["-" if math.isnan(x) else f"{x:.3g}" for x in of_two[2:4]]
             + [ranking.ratio_in_words(of_two)]
-            + [*map(p, of_two[4:7]), percent(of_two.detectable)]
+            + [*map(p, of_two[4:7]), tables.percent(of_two.detectable)]
             for ranking in self.rankings
             for of_two in ranking.differences
         ]

@@ -12,7 +12,6 @@ from condvendi_jax.base import tables
 from condvendi_jax.base.result import Result
 from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.results.evaluation import Limit, of_entropy, plain_order, score_name
-from condvendi_jax.results.planning import percent
 from condvendi_jax.statistics import multiplicity
 from condvendi_jax.statistics.reasons import IDENTICAL, Reason
 
@@ -152,7 +151,7 @@ class Ranking(Result):
     @property
     def equal(self) -> str:
         """What equality means, in words: 'equal within 10%'."""
-        return f"equal within {percent(self.margin)}"
+        return f"equal within {tables.percent(self.margin)}"
 
     def difference(self, first: str, second: str) -> Difference:
         """The difference of two models, in that order; KeyError where they were not compared."""
@@ -237,7 +236,7 @@ class Ranking(Result):
         ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
         if not ratios:
             return ""
-        least, *most = dict.fromkeys(percent(ratio) for ratio in (min(ratios), max(ratios)))
+        least, *most = dict.fromkeys(tables.percent(ratio) for ratio in (min(ratios), max(ratios)))
         pairs = f" (for some pairs, below {most[0]})" if most else ""
         return f"this sample would miss differences below {least}{pairs}"
 
