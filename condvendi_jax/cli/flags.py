@@ -60,14 +60,15 @@ def fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
             yield field, hint, several
 
 
-def parse(kind: type[Flags], argv: Sequence[str]) -> tuple[list[str], Flags]:
+def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list[str], Flags]:
     """Returns the words of a command line that are no flags, and its flags; the last value counts.
 
     ValueError where a flag is unknown or refused. A request for help, which starts with the
-    docstring of `kind`, ends the process.
+    docstring of `kind` and the `usage`, ends the process.
     """
     hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
-    about: Any = {"description": inspect.getdoc(kind), "formatter_class": style, "usage": hidden}
+    what = f"{inspect.getdoc(kind)}\n\n{usage}".strip()
+    about: Any = {"description": what, "formatter_class": style, "usage": hidden}
     parser = _Parser(allow_abbrev=False, **about)
     parser.add_argument(" words", nargs="*", help=hidden)
     # The flags of the class itself come before those that it inherits.

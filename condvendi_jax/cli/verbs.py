@@ -31,15 +31,7 @@ from condvendi_jax.statistics.power import FEWEST_TESTED
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score(Options):
-    """Scores of a model's outputs and, with prompts, how much of them is the model's own.
-
-    usage: condvendi score answers.jsonl [--flag=value ...]
-           condvendi score x.npy --prompts=t.npy [--flag=value ...]
-           condvendi score folder --prompts=prompts.csv [--flag=value ...]
-
-    The outputs are records with their prompts, embeddings, texts or a folder of pictures, as in
-    `condvendi compare`.
-    """
+    """Scores of a model's outputs and, with prompts, how much of them is the model's own."""
 
     errors: bool = flag(True, "Compute standard errors.", excludes=("groups_file",))
     by_prompt: Target | None = flag(None, WORDS["by_prompt"])
@@ -47,19 +39,7 @@ class Score(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compare(Options):
-    """Which of several models is more diverse, and whether the difference is real.
-
-    usage: condvendi compare a.jsonl b.jsonl [--flag=value ...]
-           condvendi compare a.npy b.npy [name=c.npy ...] --prompts=t.npy [--flag=value ...]
-           condvendi compare folder_a folder_b --prompts=prompts.csv [--flag=value ...]
-
-    A model is a file of records, which hold answers with their prompts (.jsonl, .json, .csv, .tsv,
-    .parquet, .eval), or a folder of them, a file of embeddings (.npy, .npz, .safetensors) or texts
-    (.txt, .csv, .jsonl), or a folder of pictures, all of one kind. Names may be patterns. A model
-    may be given a name, name=path; else it has that of its file or, if two share it, its path. All
-    models share the rows of one --prompts file, or each has its own: --prompts=a.npy,b.npy. With
-    several encoders or similarities, separated by commas, it says which models lead under all.
-    """
+    """Which of several models is more diverse, and whether the difference is real."""
 
     several = under_all = True
     level: float = flag(0.05, WORDS["level"], above=0, below=1)
@@ -71,14 +51,7 @@ class Compare(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan(Compare):
-    """Plans a study from a small first one, the pilot: how many prompts and answers it needs.
-
-    usage: condvendi plan a.jsonl b.jsonl [--ratio=1.1] [--flag=value ...]
-           condvendi plan a.jsonl --budget=2000 --prompt_cost=5 [--flag=value ...]
-
-    Give the files of the pilot as for `condvendi compare`. With one model, a second one with the
-    same spread is assumed. --json and --csv write the plan.
-    """
+    """Plans a study from a small first one, the pilot: how many prompts and answers it needs."""
 
     under_all = False
     order: tuple[float, ...] = flag(
@@ -92,14 +65,7 @@ class Plan(Compare):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report(Compare):
-    """Several models side by side as one page of HTML, with the outputs behind the scores.
-
-    usage: condvendi report a.jsonl b.jsonl --output=report.html [--flag=value ...]
-           condvendi report folder_a folder_b --prompts=prompts.csv --output=report.html
-
-    All else is as in `condvendi compare`, and so is what is printed. Outputs of arrays are shown by
-    their row; `condvendi_jax.report.html` shows the texts or pictures that you give it.
-    """
+    """Several models side by side as one page of HTML, with the outputs behind the scores."""
 
     under_all = False
     output: Target | None = flag(None, WORDS["output"], endings=(".html", ".htm"))
@@ -107,14 +73,7 @@ class Report(Compare):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Enough:
-    """Whether to ask a model again: the chance that its next answer to a prompt is new.
-
-    usage: condvendi enough [answers.jsonl] [--flag=value ...]
-
-    Each line of the file, or of standard input, is an answer: {"prompt": ..., "answer": ...}. At
-    once a line is written: the number of answers to the prompt, the chance (new), its upper end
-    (at_most), which holds at every look with 95% confidence, and whether to stop; or an error.
-    """
+    """Whether to ask a model again: the chance that its next answer to a prompt is new."""
 
     until: float = flag(0.1, "Stop if the chance is at most this.", above=0, below=1)
     most: int | None = flag(None, "The number of answers at which to stop anyway.", at_least=1)
@@ -130,7 +89,7 @@ class Enough:
 
 def score(argv: Sequence[str]) -> None:
     """`condvendi score`: the scores of one model's outputs, with errors."""
-    words, given = flags.parse(Score, argv)
+    words, given = flags.parse(Score, argv, WORDS["Score"])
     programs.keep()
     models = inputs.models_of(words, given)
     paired = any(model.prompts or model.kind == "records" for model in models.values())
@@ -163,7 +122,7 @@ def score(argv: Sequence[str]) -> None:
 
 def compare(argv: Sequence[str]) -> None:
     """`condvendi compare`: several models side by side, under one bandwidth."""
-    words, given = flags.parse(Compare, argv)
+    words, given = flags.parse(Compare, argv, WORDS["Compare"])
     if read := inputs.records_of_scores(words, given):
         compared = inference.leaderboard(read.rows, **read.settings)
     else:
@@ -173,7 +132,7 @@ def compare(argv: Sequence[str]) -> None:
 
 def plan(argv: Sequence[str]) -> None:
     """`condvendi plan`: how many prompts, and answers to each, a difference takes, from a pilot."""
-    words, given = flags.parse(Plan, argv)
+    words, given = flags.parse(Plan, argv, WORDS["Plan"])
     if given.quality_field is not None:
         raise ValueError("--quality_field: has no effect on a plan; leave it out.")
     read, pilot = read_and_compare(words, given)
@@ -184,7 +143,7 @@ def plan(argv: Sequence[str]) -> None:
 
 def report(argv: Sequence[str]) -> None:
     """`condvendi report`: several models side by side, with their outputs, as a page of HTML."""
-    words, given = flags.parse(Report, argv)
+    words, given = flags.parse(Report, argv, WORDS["Report"])
     if given.output is None:
         raise ValueError("--output: expected the file of the page, such as --output=report.html.")
     read, compared = read_and_compare(words, given)
@@ -196,7 +155,7 @@ def report(argv: Sequence[str]) -> None:
 
 def enough(argv: Sequence[str]) -> int | None:
     """`condvendi enough`: after each answer of a stream, whether to ask again."""
-    words, given = flags.parse(Enough, argv)
+    words, given = flags.parse(Enough, argv, WORDS["Enough"])
     if len(words) > 1:
         raise ValueError(f"expected one file, or standard input, received {len(words)} files.")
     if (given.quality_field is None) != (given.at_least is None):

@@ -7,23 +7,25 @@ from condvendi_jax.inference.errors import Groups, delete_groups
 from condvendi_jax.inference.evaluations import evaluate
 from condvendi_jax.inference.finite_sample import FiniteSampleInterval, finite_sample_interval
 from condvendi_jax.inference.leaderboards import leaderboard
-from condvendi_jax.inference.mixing import mix
-from condvendi_jax.inference.monitoring import Monitor, monitor
-from condvendi_jax.inference.planning import plan
+from condvendi_jax.inference.mixing import Mix, mix
+from condvendi_jax.inference.monitoring import Look, Looks, Monitor, monitor
+from condvendi_jax.inference.planning import Size, StudyPlan, plan
 from condvendi_jax.inference.profiles import LADDER, profile
-from condvendi_jax.inference.prompt_tables import Contributions, contributions, prompt_table
+from condvendi_jax.inference.prompt_tables import (
+    Contributions,
+    PromptScore,
+    PromptTable,
+    contributions,
+    prompt_table,
+)
 from condvendi_jax.inference.selection import Selection, select
 from condvendi_jax.inference.stopping import AskedPrompt, Enough, enough
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.comparison import Agreement, Comparison, Consensus
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Evaluation, ScoredOrder
-from condvendi_jax.results.looks import Look, Looks
-from condvendi_jax.results.mixing import Mix
 from condvendi_jax.results.one_prompt import Curve, OnePrompt
-from condvendi_jax.results.planning import Size, StudyPlan
 from condvendi_jax.results.profile import PairProfile, Profile
-from condvendi_jax.results.prompts import PromptScore, PromptTable
 from condvendi_jax.results.ranking import Difference, Ranking
 from condvendi_jax.statistics.multiplicity import holm, letter_display
 from condvendi_jax.statistics.shrinkage import PromptSpread

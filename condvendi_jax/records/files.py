@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from condvendi_jax.base import checks, extras, files
-from condvendi_jax.records import answers, varying
-from condvendi_jax.records.record import Fields, Record
+from condvendi_jax.records import answers
+from condvendi_jax.records.record import Fields, Record, answer_field, with_lists
 
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's limit is 131,072.
 LOOKED_AT = 2_000  # Records of a file that say which field has the answers.
@@ -102,8 +102,8 @@ def misfit(path: files.StrPath, named: Fields | None = None) -> str:
             record = Record(next(iter(first_rows(file)), {}), named)
             if record.is_complete:
                 continue
-            rows = list(map(varying.with_lists, first_rows(file, LOOKED_AT)))
-            if not varying.answer_field(rows, named or Fields(), str(file))[0]:
+            rows = list(map(with_lists, first_rows(file, LOOKED_AT)))
+            if not answer_field(rows, named or Fields(), str(file))[0]:
                 record.answers()
                 record.prompt()
     except ValueError as error:

@@ -19,8 +19,16 @@ from condvendi_jax.records import cleaning, matching
 from condvendi_jax.records.answers import CALLS, NO_CALL, Unfit, doubts, is_blank, label
 from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
-from condvendi_jax.records.record import MODEL_FIELD, WEIGHT_FIELD, Fields, Record, Row, values
-from condvendi_jax.records.varying import answer_field, with_lists
+from condvendi_jax.records.record import (
+    MODEL_FIELD,
+    WEIGHT_FIELD,
+    Fields,
+    Record,
+    Row,
+    answer_field,
+    values,
+    with_lists,
+)
 
 #: A note on answers whose own pairs cannot be left out.
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"

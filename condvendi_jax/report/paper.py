@@ -10,7 +10,7 @@ from condvendi_jax.base.tables import Table, capitalized, span
 from condvendi_jax.data.bandwidth import GIVEN
 from condvendi_jax.results import evaluation
 from condvendi_jax.results.comparison import Comparison
-from condvendi_jax.results.headline import Bars
+from condvendi_jax.results.one_prompt import Bars
 
 _ESCAPES = {c: f"\\{c}" for c in "&%$#_{}"} | {"±": "$\\pm$"}
 _ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}

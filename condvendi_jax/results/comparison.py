@@ -14,8 +14,7 @@ from condvendi_jax.results import evaluation as evaluations
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Advice, Evaluation
-from condvendi_jax.results.headline import Bars
-from condvendi_jax.results.one_prompt import notes_of
+from condvendi_jax.results.one_prompt import Bars, notes_of
 from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.multiplicity import holm

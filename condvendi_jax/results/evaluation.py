@@ -13,8 +13,7 @@ from condvendi_jax.base.result import Figure, Result, plain
 from condvendi_jax.data.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Decomposition, PerScore
 from condvendi_jax.results.estimate import Estimate, Quality
-from condvendi_jax.results.headline import Bar, Bars
-from condvendi_jax.results.one_prompt import OnePrompt, in_a_sentence, notes_of
+from condvendi_jax.results.one_prompt import Bar, Bars, OnePrompt, in_a_sentence, notes_of
 from condvendi_jax.statistics.reasons import SPLIT, in_words
 
 #: Where all scores of some models are: 1, the number of rows, or one value.

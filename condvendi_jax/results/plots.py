@@ -13,7 +13,7 @@ from condvendi_jax.base.result import encoded
 from condvendi_jax.base.tables import OPEN, capitalized, shortened, span
 from condvendi_jax.results.estimate import Quality, undominated
 from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
-from condvendi_jax.results.headline import Bars
+from condvendi_jax.results.one_prompt import Bars
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
 COLUMN = 3.3  # The width of a column of a paper, in inches.
