@@ -17,7 +17,7 @@ from condvendi_jax.data.pairs import Labels, Pairs
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.grams import grams_of
 from condvendi_jax.inference.evaluations import Plan
-from condvendi_jax.statistics import components, sequential
+from condvendi_jax.statistics import sequential, shrinkage
 
 _LEAST, _LARGEST = 1e-12, 300.0  # Rounding of a similarity; a logarithm that can be drawn.
 _squares = jax.jit(lambda points: jnp.square(grams_of(points)[0].dense().matrix))
@@ -175,7 +175,7 @@ class Monitor:
         return self._run
 
 
-def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components.Components:
+def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> shrinkage.Components:
     """The components of each prompt, from batches, as similar as an answer of each on average.
 
     `prompt` is that of each batch, in order, and `batch` that of each row.
@@ -190,7 +190,7 @@ def _of_batches(pairs: Pairs, prompt: Any, batch: Any, sizes: Any) -> components
         similar = share.T @ similar @ share
         np.fill_diagonal(similar, 0)
         sums[others], squares[others] = similar.sum(axis=1), np.sum(similar**2, axis=1)
-    return components.of_sums(sums, squares, np.ones(prompt.size), prompt, prompt[-1] + 1)
+    return shrinkage.of_sums(sums, squares, np.ones(prompt.size), prompt, prompt[-1] + 1)
 
 
 def _sample(
@@ -214,7 +214,7 @@ def _sample(
     ids: Any = np.stack([np.asarray(pairs.prompt_ids), labels])  # By the order of their names.
     (prompt, _), batch, sizes = np.unique(ids, axis=1, return_inverse=True, return_counts=True)
     counts = np.bincount(prompt)
-    fewest, least = int(counts.min()), 2 if batched else components.FEWEST_ANSWERS
+    fewest, least = int(counts.min()), 2 if batched else shrinkage.FEWEST_ANSWERS
     if len(names) < 2 or fewest < least:
         unit = "batches of answers" if batched else "answers"
         received = f"{len(names):,} prompts, and {fewest} {unit} to {names[counts.argmin()][0]!r}."
@@ -236,7 +236,7 @@ def _sample(
     parts = _of_batches(pairs, prompt, batch.reshape(-1), sizes)
     similarities = np.clip(parts.similarity, 0, 1)
     error = float(np.std(similarities, ddof=1)) / math.sqrt(len(names))  # On average too large.
-    if fewest >= components.FEWEST_ANSWERS:
+    if fewest >= shrinkage.FEWEST_ANSWERS:
         error = parts.error(np.full(len(names), 1 / len(names)))
     chosen = pairs.bandwidths["outputs"], pairs.kernels[0]
     return _Sample(names, counts, batched, similarities, error, columns, *chosen)

@@ -21,7 +21,7 @@ from condvendi_jax.results.estimate import Estimate
 from condvendi_jax.spectra import order_two, pair_sums
 from condvendi_jax.spectra.order_two import Answers, Inside, PairMeans
 from condvendi_jax.spectra.pair_sums import Leaving, PairSums
-from condvendi_jax.statistics import components, intervals, reasons
+from condvendi_jax.statistics import intervals, reasons, shrinkage
 from condvendi_jax.statistics.influences import Error, TwoWayError, root_mean_square
 from condvendi_jax.statistics.intervals import LEAST, Ends
 
@@ -339,7 +339,7 @@ class Population:
         if self.labels is not None or not kernel.compares_equality:
             return None
         parts = components_of(answers, self.inside)
-        if parts is None or parts.answers.min() < components.FEWEST_ANSWERS:
+        if parts is None or parts.answers.min() < shrinkage.FEWEST_ANSWERS:
             return None
         shares = np.square(np.bincount(answers.kind, answers.points.shares))
         return parts.error(shares / shares.sum()) * self.values.conditional**2
@@ -426,7 +426,7 @@ def _finite(value: Any) -> Any:
     return None if math.isinf(value) else float(value)
 
 
-def components_of(answers: Answers, inside: Inside) -> components.Components | None:
+def components_of(answers: Answers, inside: Inside) -> shrinkage.Components | None:
     """The components of prompts from sums with other answers; None of unequal weights, batches."""
     kind, points, copies = answers.kind, answers.points, answers.copies
     assert kind is not None and inside.prompt is not None
@@ -439,6 +439,6 @@ def components_of(answers: Answers, inside: Inside) -> components.Components | N
     twice = Pairs.trusted(*twice, n=points.n, weights=points.weights)
     squares: Any = answers._replace(points=twice).inside().prompt
     # Of each answer with the others; copies are alike.
-    return components.of_sums(
+    return shrinkage.of_sums(
         inside.prompt[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size
     )

@@ -19,7 +19,7 @@ from condvendi_jax.results.evaluation import of_entropy, score_name, score_names
 from condvendi_jax.spectra import exact, pair_sums
 from condvendi_jax.spectra.computation import AUTO
 from condvendi_jax.spectra.methods import Method
-from condvendi_jax.statistics import components, intervals, shrinkage
+from condvendi_jax.statistics import intervals, shrinkage
 from condvendi_jax.statistics.reasons import Reason
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
@@ -422,7 +422,7 @@ def _by_prompt(
         result = "the outputs of a prompt have unequal weights"
     else:
         similar, squared = sums / units - 1
-        parts = components.of_sums(similar, squared, copies, prompt, n.size)
+        parts = shrinkage.of_sums(similar, squared, copies, prompt, n.size)
         result, failed = "", dict[str, str]()
         with checks.optional("shrunken similarities", failed):
             result = shrinkage.shrink(parts._replace(similarity=similarity))

@@ -1,4 +1,14 @@
-"""Whether prompts differ, and the similarity of each one shrunken towards those of all prompts.
+"""How much the similarity of a prompt's answers varies with the answers, and between prompts.
+
+The similarity U of k answers to a prompt is the mean of the squared kernel h over their pairs. Over
+other answers to the same prompt its variance is that of a U-statistic (Hoeffding, 1948),
+
+    Var U = 4 zeta_1 / k + 2 delta / (k (k - 1)),   delta = zeta_2 - 2 zeta_1,
+
+with zeta_1 = Cov(h_ij, h_il) and zeta_2 = Var(h_ij). Means over pairs, triples and quadruples of
+different answers estimate both without bias; quadruples need four answers.
+
+Whether prompts differ, and the similarity of each one shrunken towards those of all prompts.
 
 The least and the most similar of many prompts are there partly by chance. A posterior interval
 needs no correction for that selection if its prior is right (Dawid, 1994; Efron, 2011). The prior
@@ -14,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # Its modules are imported when they are used.
 
-from condvendi_jax.statistics.components import FEWEST_ANSWERS, Components
-
+FEWEST_ANSWERS = 4
 RELIABLE = 0.8  # The reliability from which on a table ranks prompts.
 FEWEST_PROMPTS = 5  # With four answers: of fewer, nothing is tested and nothing shrunken.
 _POSTERIOR = 0.99  # For 90% to 100% at the ends.
@@ -31,6 +40,42 @@ _EDGES = np.sin(np.linspace(0, np.pi / 2, 241)) ** 2
 _STEPS, _S = np.diff(_EDGES), (_EDGES[1:] + _EDGES[:-1]) / 2
 # zeta_1 is at most this, which it is where one answer is preferred; it is 0 of equal answers.
 _LARGEST = _S**1.5 - _S**2
+
+
+class Components(NamedTuple):
+    """The prompts of a model, `[p]` each, by the numbers of `Answers.kind`."""
+
+    answers: np.ndarray  # The number of answers k.
+    similarity: np.ndarray  # U.
+    of_answers: np.ndarray  # An unbiased estimate of zeta_1; NaN below four answers.
+    of_pairs: np.ndarray  # An unbiased estimate of delta; NaN below four answers.
+
+    def within(self) -> np.ndarray:
+        """The variance of U over other answers, `[p]`."""
+        k = self.answers
+        return 4 * self.of_answers / k + 2 * self.of_pairs / (k * (k - 1))
+
+    def error(self, weights: np.ndarray) -> float:
+        """The error of a mean of U with weights `[p]`, over other answers to the same prompts."""
+        pairs = self.answers * (self.answers - 1)
+        least = 2 * (2 * self.of_answers + self.of_pairs) / pairs  # Where zeta_1 is 0.
+        squares = np.square(weights)
+        return math.sqrt(max(squares @ self.within(), squares @ least, 0.0))
+
+
+def of_sums(
+    sums: np.ndarray, squares: np.ndarray, copies: np.ndarray, kind: np.ndarray, count: int
+) -> Components:
+    """The components from the sums of h and h^2 of each answer with the others to its prompt."""
+    k = np.bincount(kind, copies, count)
+    s, r, q = (np.bincount(kind, copies * values, count) for values in (sums, sums**2, squares))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pair = k * (k - 1)
+        triples = (r - q) / (pair * (k - 2))
+        quadruples = (s**2 - 4 * r + 2 * q) / (pair * (k - 2) * (k - 3))
+        parts = triples - quadruples, q / pair - 2 * triples + quadruples
+        known = (np.where(k >= FEWEST_ANSWERS, part, np.nan) for part in parts)
+        return Components(k.astype(int), s / pair, *known)
 
 
 class PromptSpread(NamedTuple):

@@ -21,7 +21,7 @@ from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.cli.flags import flag
-from condvendi_jax.statistics import components, shrinkage
+from condvendi_jax.statistics import shrinkage
 from condvendi_jax.statistics.sequential import EProcess, upper_end
 from experiments.data import PairedEmbeddings, load
 from experiments.lab import runner, scales
@@ -65,11 +65,11 @@ def draw_answers(rng: Any, kind: str, prompts: np.ndarray, counts: Any) -> tuple
     return np.float32(rows[:, :1]), np.float32(rows[:, 1:])
 
 
-def parts_of(copies: np.ndarray, square: np.ndarray) -> components.Components:
+def parts_of(copies: np.ndarray, square: np.ndarray) -> shrinkage.Components:
     """Of prompts, by how often each answer was given `[P, 40]` and their squared kernel."""
     prompt, answer = np.nonzero(copies)
     sums, squares = ((copies @ of)[prompt, answer] - 1 for of in (square, square**2))
-    return components.of_sums(sums, squares, copies[prompt, answer], prompt, len(copies))
+    return shrinkage.of_sums(sums, squares, copies[prompt, answer], prompt, len(copies))
 
 
 def holds(sample: Sequence[np.ndarray], within: float, between: float) -> np.ndarray:

@@ -15,8 +15,8 @@ from scipy.special import betainc, betaln
 import condvendi_jax as cv
 from condvendi_jax.base import memory
 from condvendi_jax.spectra import exact
-from condvendi_jax.statistics import components, shrinkage
-from condvendi_jax.statistics.components import Components
+from condvendi_jax.statistics import shrinkage
+from condvendi_jax.statistics.shrinkage import Components
 from experiments.calibration import simulations
 
 ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 1, "truncation": 4}]
@@ -310,7 +310,7 @@ def parts_of(copies):
     """The components of prompts, from how often each has each answer, `[prompts, answers]`."""
     prompt, answer = np.nonzero(copies)
     of_answer = copies[prompt, answer]
-    return components.of_sums(of_answer - 1, of_answer - 1, of_answer, prompt, len(copies))
+    return shrinkage.of_sums(of_answer - 1, of_answer - 1, of_answer, prompt, len(copies))
 
 
 def test_a_smooth_prior_by_hand(monkeypatch):

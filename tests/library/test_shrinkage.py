@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from condvendi_jax.statistics import shrinkage
-from condvendi_jax.statistics.components import Components
+from condvendi_jax.statistics.shrinkage import Components
 
 
 def same(found, expected):

@@ -9,13 +9,13 @@ import scipy.stats
 from pairs_of_errors import minus, over, p_value
 
 from condvendi_jax.statistics import (
-    components,
     influences,
     intervals,
     multiplicity,
     power,
     reasons,
     sequential,
+    shrinkage,
 )
 from condvendi_jax.statistics.influences import Error
 from condvendi_jax.statistics.power import Spread
@@ -215,13 +215,13 @@ def test_components_need_four_answers():
     """
     kind = np.repeat([0, 1, 2], [4, 3, 4])
     sums = np.array([1.0, 1, 1, 1, 1, 1, 0, 2, 2, 2, 0])
-    found = components.of_sums(sums, sums, np.ones(11, int), kind, 3)
+    found = shrinkage.of_sums(sums, sums, np.ones(11, int), kind, 3)
     same(found.answers, [4, 3, 4])
     same(found.similarity, [1 / 3, 1 / 3, 1 / 2])
     same(found.of_answers, [0 - 1 / 3, math.nan, 1 / 4 - 0])
     np.testing.assert_allclose(found.of_pairs, [1 / 3 + 1 / 3, math.nan, 1 / 2 - 2 / 4], atol=1e-12)
     same(found.within()[[0, 2]], [4 * (-1 / 3) / 4 + 2 * (2 / 3) / 12, 4 * (1 / 4) / 4])
-    copied = components.of_sums(np.ones(2), np.ones(2), np.array([2, 2]), np.zeros(2, int), 1)
+    copied = shrinkage.of_sums(np.ones(2), np.ones(2), np.array([2, 2]), np.zeros(2, int), 1)
     same(np.array(copied).T[0], np.array(found).T[0])
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from condvendi_jax.statistics import components
+from condvendi_jax.statistics import shrinkage
 from theory_checks import claim, estimators, numerics
 from theory_checks.numerics import gaussian
 
@@ -50,7 +50,7 @@ def test_the_library_estimates_the_components_without_bias():
     law = _law(0.3, 0.3, 0.5, 1.0, 0.4)
     chances, h = estimators.samples(law, (4,))
     sums = [(k.sum(1) - 1, np.sum(k**2, axis=1) - 1) for k in np.moveaxis(h, -1, 0)]
-    found = [components.of_sums(*of, np.ones(4), np.zeros(4, int), 1)[1:] for of in sums]
+    found = [shrinkage.of_sums(*of, np.ones(4), np.zeros(4, int), 1)[1:] for of in sums]
     names = estimators.moments(law)
     one, two = names[r"\zeta_1"], names[r"\zeta_2"]
     np.testing.assert_allclose(chances @ np.squeeze(found), [names["s_w"], one, two - 2 * one])
