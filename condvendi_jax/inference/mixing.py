@@ -1,13 +1,13 @@
 """Whom to ask, in what shares: the mixture of models whose answers differ most.
 
-With shares w, two answers of a mixture count as the same with probability w' J w, where J[a, b] is
-the mean over prompts of k(x, y)^2 between an answer of model a and another of b.
+With shares w, two answers count as the same with probability w' J w, J[a, b] being the mean over
+prompts of k(x, y)^2 between answers of the models a and b.
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
@@ -57,12 +57,6 @@ class Mix(Result):
     frontier: tuple["Mix", ...] = ()  # From the quality of the most diverse shares to the largest.
 
     @property
-    def asked(self) -> dict[str, float]:
-        """The shares that are not 0%, the largest first."""
-        ordered = sorted(self.shares.items(), key=lambda item: -item[1])
-        return {name: share for name, share in ordered if share >= 0.005}
-
-    @property
     def verdict(self) -> str:
         """The gain in words, which is shown if its interval is above 1."""
         shown = self.gain.ends is not None and self.gain.ends[0] > 1
@@ -77,9 +71,10 @@ class Mix(Result):
 
     def parts(self) -> list[str | Table]:
         """Whom to ask, what it gains, the limits, and the frontier."""
-        asked = listed([f"{name} {share:.0%}" for name, share in self.asked.items()])
+        asked = sorted(((w, m) for m, w in self.shares.items() if w >= 0.005), reverse=True)
         score = f"{self.score} effective answers on data that were not used"
-        parts: list[str | Table] = [f"Ask {asked}: {score}, {self.verdict}"]
+        words = listed([f"{model} {share:.0%}" for share, model in asked])
+        parts: list[str | Table] = [f"Ask {words}: {score}, {self.verdict}"]
         if self.cost is not None:
             parts.append(f"Mean cost: {self.cost:.3g}, at most {self.most_cost:g}")
         if self.quality is not None:
@@ -91,7 +86,9 @@ class Mix(Result):
         return parts
 
     def plot(self) -> Figure:
-        """The effective number against the mean quality; without a quality, the shares."""
+        """The effective number against the mean quality; ValueError without a quality."""
+        if not self.frontier:
+            raise ValueError("plot: expected shares with a quality, against which it draws them.")
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
         return plots.of_mix(self)
@@ -108,7 +105,6 @@ def mix(
     most_cost: float | None = None,
     groups: int | ArrayLike | None = None,
     seed: int = 0,
-    progress: Callable[[str], Any] = lambda _: None,
     **data: Unpack[Data],
 ) -> Mix:
     """Returns the shares w of models with the least w' J w: the most different answers.
@@ -122,11 +118,10 @@ def mix(
         that cannot choose shares of this quality take the largest that they can.
       costs, most_cost: the price of an answer of each model by name, and the largest mean price.
       groups: of prompts, as `compare`; 20 where None, fewer of few rows.
-      seed, progress, data: as `compare`; no weights.
+      seed, data: as `compare`; no weights.
 
     Raises:
-      ValueError: no shares meet the limits, there are fewer than seven prompts, a group has no
-        answers that can be compared, or as `compare`.
+      ValueError: no shares meet the limits, prompts or answers are too few, or as `compare`.
 
     Examples:
       >>> import numpy as np
@@ -134,10 +129,10 @@ def mix(
       >>> prompts, answers = np.repeat(np.arange(20), 4), np.arange(80)[:, None] % 2
       >>> models = {"A": answers, "B": answers + 2, "part of A": 0 * answers}
       >>> result = cv.mix(models, prompts, output_kernel=cv.Indicator())
-      >>> print(f"Ask {sorted(result.asked)}: {result.gain.value:.1f} times {result.best}")
-      Ask ['A', 'B']: 2.0 times A
+      >>> print(f"{result.shares['B']:.1f}: {result.gain.value:.1f} times {result.best}")
+      0.5: 2.0 times A
     """
-    plan = Plan([2], None, None, True, groups, seed, progress)
+    plan = Plan([2], None, None, True, groups, seed, lambda _: None)
     if (quality is None, costs is None) != (least_quality is None, most_cost is None):
         raise ValueError("quality and least_quality, costs and most_cost: expected both or none.")
     pairs = plan.pairs(models, prompts, across=True, **data)
@@ -166,7 +161,6 @@ def mix(
     pooled = Pooled(pairs, groups_of(pairs, plan))
     if paired and population.splits(pooled.group, pooled.prompt):
         raise ValueError(f"groups: expected a label for each prompt; {reasons.SPLIT}.")
-    progress("pairs of answers")
     values = [rated[m][rows] if rated else 0.0 * rows for m, rows in chosen.items()]
     folds, held_out = _of_folds(pooled, np.concatenate(values))
     same, known = folds[0]

@@ -114,9 +114,9 @@ def enough(
         raise TypeError(f"outputs: expected a list or an array, received {type(outputs).__name__}.")
     if hasattr(outputs, "columns") and prompts is None:
         raise TypeError("outputs: received a table; pass its column of answers, and of prompts.")
-    if isinstance(outputs, list) and (not outputs or [] in outputs):
-        where = f"list {outputs.index([])}" if outputs else "an empty list"
-        raise ValueError(f"outputs: received no answer in {where}; ask its prompt first.")
+    lists = outputs if isinstance(outputs, list) else [None]
+    if not lists or any(isinstance(rows, list) and not rows for rows in lists):
+        raise ValueError("outputs: received a list without answers; ask its prompt first.")
     if prompts is None and not isinstance(outputs, Similarities):
         outputs = shapes.without_table(outputs, numbers := range(len(outputs)))
         labels = similarity is not None or (output_kernel and kernels.is_equality(output_kernel))

@@ -172,7 +172,7 @@ def read_records(
         checks.warn("\n".join(lines))
     if answer_field == CALLS:  # Many prompts may have one run.
         none = sum(row.answer == NO_CALL for row in every)
-        words = f"{none:,} of {len(every):,} runs have no tool call that is read"
+        words = f"{none} of {len(every)} runs have no tool call that is read"
         doubtful = [words] * (2 * none > len(every))
     if doubtful:
         checks.warn("\n".join(["some answers may not be what a model said:", *doubtful]))

@@ -443,8 +443,7 @@ class Agreement(NamedTuple):
 class Consensus(Result):
     """Models under several encoders or similarities, and which lead under all. Prints as lines.
 
-    One leads under all where every test shows it: an intersection-union test (Berger, 1982), which
-    needs no correction for the number of encoders.
+    One leads under all where every test shows it: an intersection-union test (Berger, 1982).
     """
 
     comparisons: Mapping[str, Comparison]
@@ -485,6 +484,6 @@ class Consensus(Result):
         told, rest = ([str(p) for p in self.pairs if p.holds == holds] for holds in (True, False))
         words = f"Under all {len(self.comparisons)}: {tables.listed(told or ['none'])}"
         words += f"; not under all: {tables.listed(rest)}" if rest else ""
-        level = f"Statements under all are false in at most {100 * self.level:.3g}% of studies"
+        level = f"A statement under all is false in at most {100 * self.level:.3g}% of studies"
         orders = (f"{name}: {order}" for name, order in self.orders.items())
-        return [*evaluations.warning_lines([*advice]), *orders, words, level]
+        return [*evaluations.warning_lines([*advice]), *orders, words, *[level] * bool(told)]

@@ -62,11 +62,6 @@ class ErrorsBy(NamedTuple):
     units: str  # What a group is: 'rows', 'rows of one prompt' or 'given labels'.
     reason: str | None = None  # Why groups were deleted instead, or influences give no error (NaN).
 
-    @property
-    def withheld(self) -> bool:
-        """Whether influences would give a wrong error, so that there is none."""
-        return self.method == "influences" and self.reason is not None
-
     def __str__(self) -> str:
         units = in_words(self.units)
         if self.method == "deletions":

@@ -274,14 +274,7 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
 
 
 def of_mix(mix: Any) -> Picture:
-    """The frontier of score and quality, and models alone; without a quality, the shares."""
-    if not mix.frontier:
-        picture, panel = started(f"Best shares: {mix.verdict}", height=0.5 + 0.17 * len(mix.asked))
-        names = [shortened(_plain(name), 24) for name in mix.asked]
-        panel.barh(names, [*mix.asked.values()], color=_COLOURS[0])
-        panel.set(xlabel="share of the answers", ylim=(len(names) - 0.5, -0.5))
-        panel.xaxis.set_major_formatter(PercentFormatter(1, 0))
-        return picture
+    """The frontier of score and quality, and models alone."""
     caption = "Best shares, on prompts that were not used, with 95% intervals. Grey: one model."
     picture, panel = started(f"Best shares: {mix.verdict}", caption, height=2.6)
     both = [(part.quality, part.score) for part in mix.frontier]

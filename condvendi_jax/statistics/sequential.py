@@ -81,11 +81,11 @@ class EProcess:
 def after_each(similar: np.ndarray, good: np.ndarray, level: float) -> tuple[np.ndarray, ...]:
     """The estimate of M_k and its upper end after each of 1, 2, ..., k independent answers, `[k]`.
 
-    M_k is the mean over x of g(x) prod_j (1 - g_j s(x, x_j)), `similar` `[k, k]` has the squares s
-    of the kernel, `good` `[k]` the g in {0, 1}. The estimate is the mean over answers beside all
-    others (Good, 1953). An end m is excluded where products of 1 - c (Y_t - m) / (1 - m), mixed
-    over stakes c and starts, reach 1 / level (Ville, 1939): the chance Y_t that answer t was new
-    has the mean M_(t-1), at least M_k. All ends hold at once with probability 1 - level.
+    M_k is the mean over x of g(x) prod_j (1 - g_j s(x, x_j)); `similar` `[k, k]` has s, the squared
+    kernel, `good` `[k]` g in {0, 1}. The estimate is the mean over answers beside others (Good,
+    1953). An end m is excluded where products of 1 - c (Y_t - m) / (1 - m), mixed over stakes c and
+    starts, reach 1 / level (Ville, 1939): Y_t, whether answer t was new, has the mean M_(t-1), at
+    least M_k. All ends hold at once with probability 1 - level.
     """
     different = 1 - good * np.clip(similar, 0, 1)
     np.fill_diagonal(different, 1)

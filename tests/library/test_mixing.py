@@ -107,8 +107,9 @@ def test_frontier_goes_from_the_most_diverse_shares_to_the_best_model():
     assert first.shares == pytest.approx(free.shares, abs=1e-3) and len(result.frontier) == 7
     assert last.shares == pytest.approx({"a": 0, "b": 0, "c": 1}, abs=1e-6)
     assert last.least_quality == pytest.approx(QUALITY["c"].mean())
-    for shown, label in ((result, "mean quality"), (free, "share of the answers")):
-        assert shown.plot().axes[0].get_xlabel() == label
+    assert result.plot().axes[0].get_xlabel() == "mean quality"
+    with pytest.raises(ValueError, match="plot: expected shares with a quality"):
+        free.plot()
 
 
 def test_prompts_that_not_all_models_answer_are_left_out():

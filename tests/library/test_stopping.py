@@ -131,8 +131,8 @@ def test_the_rule_and_kinds_of_outputs():
     ("arguments", "message"),
     [
         ({"outputs": OUTPUTS}, "output_kernel: expected a kernel"),
-        ({"outputs": []}, "outputs: received no answer in an empty list"),
-        ({"outputs": [["a"], []]}, "outputs: received no answer in list 1; ask its prompt"),
+        ({"outputs": []}, "outputs: received a list without answers"),
+        ({"outputs": [["a"], []]}, "outputs: received a list without answers; ask its prompt"),
         ({"outputs": 3}, "outputs: expected a list or an array, received int"),
         ({"until": 0}, "until: expected a number between 0 and 1"),
         ({"most": 0}, "most: expected"),
