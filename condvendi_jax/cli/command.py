@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import functools
 import os
+import platform
 import re
 import signal
 import socket
@@ -88,6 +89,25 @@ def _prepare_streams() -> None:
 
 def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def provenance() -> dict[str, Any]:
+    """Where a number comes from: versions, device, operating system, precision and time."""
+    import jax  # Like the others, after `use_one_thread`.
+    import jaxlib
+    import numpy as np
+
+    import condvendi_jax
+
+    device, dtype = jax.devices()[0], jax.numpy.zeros(()).dtype
+    return {
+        "versions": {p.__name__: p.__version__ for p in (condvendi_jax, jax, jaxlib, np)},
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",
+        **{"dtype": dtype.name, "x64": dtype == "float64"},
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
 
 
 def use_one_thread() -> None:

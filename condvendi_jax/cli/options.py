@@ -1,11 +1,9 @@
 """The options of the command as typed data: the fields of a dataclass are the flags of a verb."""
 
 import dataclasses
-import datetime
 import functools
 import itertools
 import pathlib
-import platform
 import re
 import sys
 import time
@@ -13,12 +11,8 @@ import tomllib
 from collections.abc import Callable, Sequence
 from typing import Any, NewType, Self
 
-import jax
-import jax.numpy as jnp
-import jaxlib
 import numpy as np
 
-import condvendi_jax
 from condvendi_jax import report as reports
 from condvendi_jax.base import checks, files
 from condvendi_jax.cli import command, flags
@@ -37,7 +31,6 @@ from condvendi_jax.spectra.methods import Method
 _VIEWS = ("image_encoder", "text_encoder", "similarity")
 _OF_ONE = ("profile", "record", "latex", "latex_details", "csv_pairs")
 _SLUG = re.compile(r"[^\w.@+-]+")  # What names of models have, and those of files may not.
-#: What `--help` says of a flag, where this takes more than a line.
 WORDS = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 Source = NewType("Source", str)
 """The name of a file to read, or of several that are separated by commas."""
@@ -155,19 +148,6 @@ class Options:
             return None if (path := getattr(self, flag)) is None else read(path)
 
 
-def provenance() -> dict[str, Any]:
-    """Where a number comes from: versions, device, operating system, precision and time."""
-    device, dtype = jax.devices()[0], jnp.zeros(()).dtype
-    return {
-        "versions": {p.__name__: p.__version__ for p in (condvendi_jax, jax, jaxlib, np)},
-        "python": platform.python_version(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",
-        **{"dtype": dtype.name, "x64": dtype == jnp.float64},
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
 def paths_in(value: str) -> list[str]:
     """What commas separate in a flag; its value where a file has this name, also after a colon."""
     path = value.partition(":")[2] or value
@@ -194,7 +174,7 @@ def write(
     def as_json(path: str) -> None:
         content = {**result.as_dict(), "kernel": given.kernel, "inputs": read.described}
         content["seconds"] = time.perf_counter() - read.started
-        content["provenance"] = provenance()
+        content["provenance"] = command.provenance()
         beneath = {"profile": profile, "plan": plan}
         content |= {name: part.as_dict() for name, part in beneath.items() if part is not None}
         files.write_json(path, content)

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from condvendi_jax.base import memory
-from condvendi_jax.cli import provenance
+from condvendi_jax.cli import command
 from experiments import data as data_sets
 from experiments import lab
 from experiments.cost import contests, engines, guides, timing, worker
@@ -435,7 +435,7 @@ def _device() -> tuple[float, dict[str, Any]]:
     """The memory of the device in bytes; whether it is a CPU, its name and the cores."""
     platform = "cpu" if jax.default_backend() == "cpu" else "accelerator"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    on = {"device": provenance.collect()["device"], "platform": platform, "cores": cores}
+    on = {"device": command.provenance()["device"], "platform": platform, "cores": cores}
     return memory.limit(), on
 
 

@@ -23,7 +23,7 @@ import safetensors.numpy
 from flax import nnx, traverse_util
 
 from condvendi_jax.base import files
-from condvendi_jax.cli import provenance
+from condvendi_jax.cli import command
 from condvendi_jax.cli.flags import flag
 from condvendi_jax.encoders.embedding import default_cache
 from experiments.generators.pictures import COLLECTIONS
@@ -177,7 +177,7 @@ def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: records.Identity
     """Writes parameters and whose they are; the file appears whole or not at all."""
     leaves = traverse_util.flatten_dict(dict(tree))
     arrays = {"/".join(map(str, path)): np.array(leaf, order="C") for path, leaf in leaves.items()}
-    record = {"identity": dict(identity), "provenance": provenance.collect()}
+    record = {"identity": dict(identity), "provenance": command.provenance()}
     metadata = {name: json.dumps(entry) for name, entry in record.items()}
     metadata["sha256"] = _checksum(record, arrays)
     with files.atomic_writer(path) as stream:

@@ -18,7 +18,7 @@ from absl import app
 from absl import flags as absl_flags
 
 from condvendi_jax.base import checks, extras, files
-from condvendi_jax.cli import command, flags, provenance
+from condvendi_jax.cli import command, flags
 from condvendi_jax.cli.flags import flag
 from experiments import data
 from experiments.lab import papers, printing, records, sizes, store
@@ -208,7 +208,7 @@ def run(
                 raise
             seconds = time.perf_counter() - started
             bar.advance(task, sum(steps))
-            origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
+            origin = {**command.provenance(), **setup.provenance, "seconds": seconds}
             origin["sizes"] = [min(seen), max(seen)] if seen else []
             record = {"identity": identity, "cell": cell.coordinates, "provenance": origin}
             store.write(store.path_of(folder, cell), found, record)

@@ -12,7 +12,7 @@ from processes import HANG_S, started
 from rich.console import Console
 
 import condvendi_jax
-from condvendi_jax.cli import command, options
+from condvendi_jax.cli import command
 
 
 def _bar(clock):
@@ -75,7 +75,7 @@ def test_control_characters_are_shown_as_python_writes_them():
 
 
 def test_provenance_has_versions_and_precision():
-    found = options.provenance()
+    found = command.provenance()
     assert found["versions"]["condvendi_jax"] == condvendi_jax.__version__
     assert found["versions"]["jax"] == jax.__version__
     assert (found["dtype"], found["x64"]) == ("float32", False)
