@@ -195,11 +195,10 @@ def _after(record: Any, given: Enough, asked: dict[str, list[Any]], how: Any) ->
         raise ValueError(f"expected an object with {fields}, received {str(record)[:80]}")
     (prompt, answer, *rated), name = (one for (one,) in held), repr(given.answer_field)
     key = texts.label(labelling.identity(prompt))
-    if given.answer_field == texts.CALLS:
-        said = "\n".join(texts.calls(answer, name)) or texts.NO_CALL
-    else:
-        said = texts.assistant_text(answer, name)
-        texts.checked(cleaned([said], [None]).texts[0], name)  # It may hold reasoning alone.
+    runs = given.answer_field == texts.CALLS
+    parts = texts.calls(answer, name) if runs else [texts.assistant_text(answer, name)]
+    said = "\n".join(parts) or texts.NO_CALL * runs
+    texts.checked(cleaned([said], [None]).texts[0], name)  # It may hold reasoning alone.
     rows = [*asked.get(key, []), (texts.checked(said, name), *rated)]
     columns = dict(zip(("outputs", "quality"), map(list, zip(*rows, strict=True)), strict=False))
     line = inference.enough(**columns, prompts=[str(prompt)] * len(rows), **how).lines()[0]

@@ -61,6 +61,8 @@ class Dataset:
                 raise ValueError("similarity: received one beside encoder; expected one of them.")
             compare = functools.partial(compare_pairs, similarity, across=across)
             runs = isinstance(similarity, str) and similarity == "calls"
+            if runs and not any("\n" in str(run) for said in outputs.values() for run in said):
+                checks.warn("outputs: all runs have one call; a run is one text, a call a line.")
             return cls(outputs, prompts, compare=compare, runs=runs).cleaned(clean)
         seen = {name: pictures.checked(rows, "outputs") for name, rows in outputs.items()}
         kind = "images" if all(seen.values()) else "texts"

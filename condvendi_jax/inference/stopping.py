@@ -114,8 +114,7 @@ def enough(
         raise TypeError(f"outputs: expected a list or an array, received {type(outputs).__name__}.")
     if hasattr(outputs, "columns") and prompts is None:
         raise TypeError("outputs: received a table; pass its column of answers, and of prompts.")
-    lists = outputs if isinstance(outputs, list) else [None]
-    if not lists or any(isinstance(rows, list) and not rows for rows in lists):
+    if isinstance(outputs, list) and any(isinstance(x, list) and not x for x in outputs or [[]]):
         raise ValueError("outputs: received a list without answers; ask its prompt first.")
     if prompts is None and not isinstance(outputs, Similarities):
         outputs = shapes.without_table(outputs, numbers := range(len(outputs)))

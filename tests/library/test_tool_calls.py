@@ -69,6 +69,13 @@ def test_noisy_copies_count_as_more_ways_up_to_a_bound():
     assert number < changed < number / (1 - 2 / N) ** 2
 
 
+def test_a_run_as_a_list_of_its_calls_is_said():
+    with pytest.warns(
+        UserWarning, match="all runs have one call; a run is one text"
+    ):
+        cv.enough([["search", "read", "edit"]] * 3, similarity="calls")
+
+
 MADE, RUN = [("search", {"q": "a", "n": 2}), ("read", {})], ['search {"n": 2, "q": "a"}', "read"]
 ASKED = [{"role": "system", "content": "s"}, {"role": "user", "content": "p"}]
 LAST = [{"role": "assistant", "content": "done"}, {"role": "tool", "content": "x"}]
