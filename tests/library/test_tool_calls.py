@@ -70,9 +70,7 @@ def test_noisy_copies_count_as_more_ways_up_to_a_bound():
 
 
 def test_a_run_as_a_list_of_its_calls_is_said():
-    with pytest.warns(
-        UserWarning, match="all runs have one call; a run is one text"
-    ):
+    with pytest.warns(UserWarning, match="all runs have one call; a run is one text"):
         cv.enough([["search", "read", "edit"]] * 3, similarity="calls")
 
 
