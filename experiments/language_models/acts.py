@@ -84,8 +84,8 @@ class Acts(lab.Study):
             times = value.sel(rule=ours) / value.sel(rule=rival)
             told.append(f"{act} {times:.1f} times {rival}")
         style.headline(figure, f"On unused prompts: {', '.join(told)}")
-        how = {"n": f"bandwidth {runs[0].study.bandwidth:g}", "bars": "95% over prompts"}
-        return {"acts": figures.caption(figure, runs, **how)}
+        wide = f"bandwidth {runs[0].study.bandwidth:g}"
+        return {"acts": figures.caption(figure, runs, n=wide, bars="95% over prompts")}
 
 
 def _stop(state: Any, kernel: Any, halves: Any, _: Any, price: float) -> xr.Dataset:
