@@ -83,6 +83,7 @@ def main(argv: list[str]) -> int:
             if rejected is not None:
                 tried = claim.other_way_round(outcomes[-1])
                 tried |= claim.try_mutants(entry, seed=seed, budget=budget)
+                tried |= claim.try_narrowed(entry, seed=seed, budget=budget)
                 wrong += unexpected(entry, tried)
                 verdicts = [found.judgement.verdict for found in tried.values()]
                 rejected += verdicts.count(evidence.Verdict.FALSE)

@@ -4,7 +4,8 @@ A `Claim` holds a statement, where need be its corrected form, mutants of the fo
 one evidence function that all of them share. The texts are in `statements/`. What the function gets
 of a form are the formulas that its text displays (`latex.Formula`), or a value given in Python; a
 mutant is another value, or another text. Each constant of a formula is a mutant as well: the claim
-must fail when it is multiplied or divided by 1.25, or by the factor that `loose` states.
+must fail when it is multiplied or divided by 1.25, or by the factor that `loose` states. So are the
+versions that are true for a part of the populations alone, from one list (`narrowing.py`).
 
 No verdict is typed in: the *expected* one is, and the report, the tests and the tables compare.
 """
@@ -22,8 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from theory_checks import latex, roots, statements
+from theory_checks import latex, narrowing, roots, statements
 from theory_checks.evidence import QUICK, Budget, Evidence, Judgement, Verdict, judge
+from theory_checks.latex import Formula
 
 STEP = 1.25
 """What a constant is changed by, where nothing else is stated."""
@@ -50,11 +52,13 @@ class Form:
         latex: LaTeX without dollar signs, its formulas between ⟦ and ⟧.
         value: what else makes this form differ from the others, for the evidence function.
         assumptions: their conditions, between ⟦ and ⟧ too, follow the formulas.
+        given: what stands in the place of the formulas of both.
     """
 
     latex: str
     value: Any = None
     assumptions: str = ""
+    given: tuple[Formula, ...] | None = None
 
     @property
     def text(self) -> str:
@@ -62,9 +66,14 @@ class Form:
         return latex.shown(self.latex)
 
     @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """Of the text and the assumptions."""
+        return latex.formulas(self.latex) + latex.formulas(self.assumptions)
+
+    @property
     def argument(self) -> Any:
         """What the evidence function gets: the value, the formulas, or the value before them."""
-        formulas = latex.formulas(self.latex) + latex.formulas(self.assumptions)
+        formulas = self.given or self.formulas
         if not formulas:
             return self.value
         return formulas if self.value is None else (self.value, *formulas)
@@ -112,9 +121,10 @@ class Claim:
     evidence: EvidenceFunction
     corrected: Form | None = None
     mutants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    generality: Mapping[str, Any] | str = dataclasses.field(default_factory=dict)
     misprints: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     loose: Sequence[float] = ()
+    only: Sequence[str] = ()
+    slack: Sequence[str] = ()
     quote: str = ""
     assumptions: str = ""
     expected: Verdict = Verdict.HOLDS
@@ -136,10 +146,15 @@ class Claim:
         """The form that holds: the corrected one where there is one."""
         return self.corrected or self.stated
 
+    @property
+    def holds(self) -> bool:
+        """Whether there is a form that holds."""
+        return self.expected is not Verdict.FALSE or self.corrected is not None
+
     def constants(self) -> Iterator[tuple[str, float, tuple[Form, ...]]]:
         """Every constant that the formulas display: it, its factor, the forms with it changed."""
         form = self.holding
-        if self.expected is Verdict.FALSE and self.corrected is None:
+        if not self.holds:
             return
         for index, (constant, _) in enumerate(latex.changed(form.latex, 1.0)):
             factor = self.loose[index] if index < len(self.loose) else STEP
@@ -224,7 +239,7 @@ def _check(entry: Claim) -> None:
         ),
         "a printed statement needs the line that it quotes": entry.kind is Kind.PRINTED
         and not entry.quote,
-        "what holds needs a mutant": not (false and entry.corrected is None)
+        "what holds needs a mutant": entry.holds
         and not (entry.mutants or next(entry.constants(), None)),
         "what is false needs its root": false and entry.root not in roots.ROOTS,
         "what holds has no root": not false and entry.root is not None,
@@ -299,7 +314,7 @@ def try_claim(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> Outcome
 def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[str, Tried]:
     """The same for every wrong version of the claim, by what was done to it.
 
-    All are expected to be FALSE, but those of `generality` where their restriction is met.
+    All are expected to be FALSE.
     """
     attempt = functools.partial(_try, entry, seed=seed, budget=budget)
     tried, holding = {}, entry.holding
@@ -314,12 +329,37 @@ def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[
                 tried[name] = attempt(form, Verdict.FALSE)
                 if tried[name].as_expected:
                     break
-    for restriction, swap in () if isinstance(entry.generality, str) else entry.generality.items():
-        found = attempt(holding.swapped(*swap), Verdict.FALSE)
-        tried[f"true for {restriction} only"] = found
-        where_met = judge(found.evidence.among(restriction))
-        holds = Verdict.VACUOUS if where_met.verdict is Verdict.VACUOUS else Verdict.HOLDS
-        tried[f"true for {restriction}"] = Tried(found.form, holds, found.evidence, where_met)
+    return tried
+
+
+def try_narrowed(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[str, Tried]:
+    """Versions that are true at a kind of populations, or for some values of a symbol, alone.
+
+    One that gives the same numbers for other values is the claim itself, such as a sum of means.
+    """
+    holding = entry.holding
+    if entry.expected is Verdict.VACUOUS or not entry.holds:
+        return {}
+    attempt = functools.partial(_try, entry, seed=seed, budget=budget)
+    whole = dataclasses.replace(holding, given=holding.formulas)
+    right, text = attempt(whole, Verdict.HOLDS).evidence, latex.squeezed(holding.latex)
+    tried = {
+        f"wrong where {kind}": Tried(holding, Verdict.FALSE, evidence, judge(evidence))
+        for kind, evidence in right.kinds()
+        if kind.removeprefix("not ") not in (*entry.only, *entry.slack)
+    }
+    for words, moved, others in narrowing.versions(whole.given or ()):
+        symbol = words.partition(":")[0]
+        if {words, symbol} & {*entry.slack} or symbol + "=⟦" in text:
+            continue
+        for given in others:
+            # What is neither a name nor a command, or is divided by 0, is no version.
+            with contextlib.suppress(ArithmeticError, ValueError):
+                found = attempt(dataclasses.replace(whole, given=given), Verdict.FALSE)
+                if found.as_expected or not (moved and found.evidence.same_as(right)):
+                    tried[words] = found
+                if found.as_expected:
+                    break
     return tried
 
 

@@ -4,10 +4,12 @@ The verdict is computed here and nowhere else. What is false comes with two coun
 among the points that were evaluated: the smallest, and the clearest.
 """
 
+import contextlib
 import dataclasses
 import enum
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -67,7 +69,7 @@ class Evidence:
             that the last step must reach.
         parameters: what a counterexample reports: lists with an entry a trial (of any Python
             value: arrays, texts), arrays of the shape of lhs, or values that all trials share.
-        cases: by restriction ('two atoms'), whether a trial meets it, one entry a trial.
+        cases: by kind of population ('one component'), whether a trial is of it, one entry a trial.
         size: number of points (or whatever makes a counterexample small), one entry a trial.
         measured: numbers for the register, by their names, or a function that computes them.
     """
@@ -84,14 +86,31 @@ class Evidence:
         default_factory=dict
     )
 
-    def among(self, restriction: str) -> "Evidence":
-        """The trials that meet a restriction: one of the cases, or 't = 2' of a parameter."""
-        name, _, value = restriction.partition(" = ")
-        met = self.cases.get(restriction)
-        if met is None:
-            met = [float(each) == float(value) for each in self.parameters[name]]
-        met = np.broadcast_to(np.asarray(met, bool), self.premise_met.shape)
-        return dataclasses.replace(self, premise_met=self.premise_met & met)
+    def kinds(self) -> Iterator[tuple[str, "Evidence"]]:
+        """The cases and 'n = 2' of a parameter: the right side wrong at this kind, or at others.
+
+        A bound is a hundredth of itself there, a value is off by a quarter and more.
+        """
+        kinds = {words: np.asarray(met, bool) for words, met in self.cases.items()}
+        for name, values in self.parameters.items():
+            if _one_each(values, self.lhs.shape) and np.shape(values[0]) == ():
+                with contextlib.suppress(ValueError):  # Words.
+                    numbers = np.asarray(values, float)
+                    first = numbers[self.premise_met][0]
+                    kinds[f"{name} = {first:g}"] = numbers == first
+        if self.relation == "<=":
+            wrong = np.where(self.rhs > 0, self.rhs / 100, 2 * self.rhs - 1)
+        else:
+            wrong = 1.25 * self.rhs + 1
+        for (words, met), at in itertools.product(kinds.items(), (True, False)):
+            met = met.reshape(met.shape + (1,) * (self.rhs.ndim - met.ndim))
+            rhs = np.where(met == at, wrong, self.rhs)
+            yield ("" if at else "not ") + words, dataclasses.replace(self, rhs=rhs)
+
+    def same_as(self, other: "Evidence") -> bool:
+        """Whether both have the same sides, but for rounding."""
+        pairs = (self.lhs, other.lhs), (self.rhs, other.rhs)
+        return all(a.shape == b.shape and np.allclose(a, b, equal_nan=True) for a, b in pairs)
 
     @property
     def trials(self) -> int:

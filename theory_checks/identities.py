@@ -18,10 +18,10 @@ ORDERS = (0.5, 1.0, 1.5, 2.0, 3.0, np.inf)
 _TOLERANCE = 1e-5
 
 
-def _pairs(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(rng: np.random.Generator, n: int = 12) -> tuple[np.ndarray, np.ndarray]:
     """Outputs and prompts with repeated prompts and clustered outputs, the hard case of use."""
-    prompts = rng.normal(size=(4, 2))[rng.integers(4, size=12)] * rng.choice([0.1, 1.0, 5.0])
-    return rng.normal(size=(12, 3)) * rng.choice([0.1, 1.0, 5.0]), prompts
+    prompts = rng.normal(size=(4, 2))[rng.integers(4, size=n)] * rng.choice([0.1, 1.0, 5.0])
+    return rng.normal(size=(n, 3)) * rng.choice([0.1, 1.0, 5.0]), prompts
 
 
 def _grams(outputs: np.ndarray, prompts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,14 +62,15 @@ def _trace_forms(order: int, k_x: np.ndarray, k_t: np.ndarray) -> np.ndarray:
 @claim("cv-eq-8")
 def _product(rng, budget: Budget, value) -> Evidence:
     """The formulas at order 2; at orders 2 to 5 traces of powers, and the product."""
-    lhs, rhs = [], []
+    lhs, rhs, orders = [], [], []
     for trial in range(budget.trials(60)):
-        outputs, prompts = _pairs(rng)
+        outputs, prompts = _pairs(rng, 12 - trial % 3)
         k_x, k_t = _grams(outputs, prompts * (trial > 0))
         names = {"K_X": latex.matrix(k_x), "K_T": latex.matrix(k_t), "n": len(k_x)}
         rke, *factors = (form(names) for form in value)
         lhs.append(np.exp(entropy(spectrum(k_x), 2.0)))
         rhs.append(rke)
+        orders += [2] + [order for order in (2, 3, 4, 5) for _ in range(5)]
         for order in (2, 3, 4, 5):
             conditional = np.exp(numerics.conditional_entropy(k_x, k_t, order))
             information = np.exp(numerics.information(k_x, k_t, order))
@@ -77,14 +78,13 @@ def _product(rng, budget: Budget, value) -> Evidence:
             conditional, information, whole = _trace_forms(order, k_x, k_t)
             rhs += [*(factors if order == 2 else (conditional, information))]
             rhs += [conditional, information, whole]
-    each = len(lhs) // budget.trials(60)
-    return equal(lhs, rhs, cases={"one prompt": np.arange(len(lhs)) < each})
+    return equal(lhs, rhs, parameters={"order": orders})
 
 
 @claim("cv-proposition-1")
 def _same_eigenvalues(rng, budget: Budget, value) -> Evidence:
     """Spectra of the Gram and of the operator, by features; the entropies of both."""
-    lhs, rhs, flat = [], [], []
+    lhs, rhs = [], []
     for _ in range(budget.trials(60)):
         x, t = _features(rng)
         n, pairs = len(x), np.einsum("ni,nj->nij", x, t).reshape(len(x), -1)
@@ -99,8 +99,7 @@ def _same_eigenvalues(rng, budget: Budget, value) -> Evidence:
             lhs += [numerics.conditional_entropy(x @ x.T, t @ t.T, order)]
             lhs += [numerics.information(x @ x.T, t @ t.T, order)]
             rhs += [joint - prompts, outputs + prompts - joint]
-        flat += [t.shape[1] == 1] * (len(lhs) - len(flat))
-    return equal(lhs, rhs, cases={"prompts of one dimension": flat})
+    return equal(lhs, rhs)
 
 
 @claim("cv-two-bandwidths")
@@ -133,8 +132,8 @@ def _outputs_at_two_bandwidths(rng: np.random.Generator, budget: Budget, value: 
             sides += [] if attained is None or order != 2 else [sides[1 - attained][::-1]]
             rows += [(order, s, larger, left / right) for left, right in sides]
     order, s, larger, lhs = (np.array(column) for column in zip(*rows, strict=True))
-    shown, cases = {"order": order, "s": s, "s'": larger}, {"doubled": larger == 2 * s}
-    return at_most(lhs, 1.0, parameters=shown, cases=cases, size=larger / s)
+    shown = {"order": order, "s": s, "s'": larger}
+    return at_most(lhs, 1.0, parameters=shown, size=larger / s)
 
 
 @claim("cv-early-section-5-marks")
@@ -166,10 +165,9 @@ def _marks(rng, budget: Budget, value) -> Evidence:
             # Nearly attained.
             tight = not np.any(spread) and count in ((2, 1), (5, 3))
             sides += [(bound / 1.02, missed)] if tight and value and (apart, j) == (2.5, 1) else []
-            rows += [(text, len(groups), tight and count == (2, 1), *pair) for pair in sides]
-    text, size, small, lhs, rhs = (list(column) for column in zip(*rows, strict=True))
-    named = {"parameters": {"prompts": text}, "cases": {"groups of two and one": small}}
-    return at_most(lhs, rhs, size=size, tolerance=1e-12, **named)
+            rows += [(text, len(groups), *pair) for pair in sides]
+    text, size, lhs, rhs = (list(column) for column in zip(*rows, strict=True))
+    return at_most(lhs, rhs, size=size, tolerance=1e-12, parameters={"prompts": text})
 
 
 @claim("cv-early-section-5-decomposition")
@@ -177,7 +175,7 @@ def _by_eigenvector(rng, budget: Budget, value) -> Evidence:
     """Entry by entry; first with one prompt."""
     sides = [], []
     for trial in range(budget.trials(10)):
-        outputs, prompts = _pairs(rng)
+        outputs, prompts = _pairs(rng, 12 - trial % 3)
         k_x, k_t = _grams(outputs, prompts * (trial > 0))
         values, vectors = np.linalg.eigh(k_t / len(k_t))
         names = {"K_X": latex.matrix(k_x), "K_T": latex.matrix(k_t), "n": len(k_t)}
@@ -187,7 +185,7 @@ def _by_eigenvector(rng, budget: Budget, value) -> Evidence:
             total = total + value[1](names | part)
         sides[0].extend(np.ravel(value[0](names)))
         sides[1].extend(np.ravel(total))
-    return equal(*sides, cases={"one prompt": np.arange(len(sides[0])) < len(k_t) ** 2})
+    return equal(*sides)
 
 
 def _least(
@@ -296,12 +294,11 @@ def _bandwidth_limits(rng, budget: Budget, value) -> Evidence:
                 grams = (gaussian(prompts[:, None], bandwidth=width) for width in widths)
                 scores = [numerics.conditional_entropy(k_x, gram, order) for gram in grams]
                 target = [end(names)] * len(widths)
-                sample = f"{text}, order {order:g}", len(p), np.ptp(p) == 0, abs(order - 1) < 1e-3
-                rows.append((*sample, np.exp(scores), target))
-    text, size, even, first, values, targets = (list(column) for column in zip(*rows, strict=True))
-    named: Any = {"parameters": {"sample": text}, "cases": {"equal shares": even, "order 1": first}}
+                rows.append((text, order, len(p), np.exp(scores), target))
+    text, order, size, values, targets = (list(column) for column in zip(*rows, strict=True))
+    shown = {"sample": text, "order": order}
     # At order 1/2 the distance falls as 1 / sigma.
-    return limit(values, targets, tolerance=5e-3, size=size, **named)
+    return limit(values, targets, tolerance=5e-3, size=size, parameters=shown)
 
 
 @claim("cv-early-b8-information", stated=1.0, mutants={"order 2": 2.0, "order 3": 3.0})
@@ -347,8 +344,7 @@ def _truncation_gap(rng, budget: Budget, value) -> Evidence:
     joint, prompts = (entropy(numerics.truncate(spectrum(k), 2)) for k in (k_x * k_t, k_t))
     words = "Conditional-Vendi of outputs a, a, b, c of prompts r, r, s, s, t = 2"
     measured = {words: float(np.exp(joint - prompts))}
-    cases = {"half of the eigenvalues": n == 2 * t}
-    return at_most(lhs, rhs, parameters={"t": t, "n": n}, measured=measured, cases=cases)
+    return at_most(lhs, rhs, parameters={"t": t, "n": n}, measured=measured)
 
 
 def _even_tail(mass: float, second: float, count: int, cap: float) -> np.ndarray:
@@ -454,5 +450,4 @@ def _enclosure(rng, budget: Budget, value) -> Evidence:
             orders += [order] * 2
     # A second moment that is off by 1e-16 moves eigenvalues by 1e-8, their roots by 1e-4: order 1/2
     # is left to the tests.
-    cases = {"orders up to 2": np.array(orders) <= 2}
-    return at_most(lhs, rhs, tolerance=1e-5, cases=cases)
+    return at_most(lhs, rhs, tolerance=1e-5, parameters={"order": orders})

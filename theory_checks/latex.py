@@ -114,9 +114,13 @@ class Formula:
 
     Attributes:
         text: LaTeX.
+        change: what a wrong version does to values, by name.
+        seen: values that were given, by the names that the formula reads.
     """
 
     text: str
+    change: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
+    seen: dict[str, list[Any]] = dataclasses.field(default_factory=dict, compare=False)
 
     def __call__(self, values: Mapping[str, Any], /) -> Any:
         """The value; a float where every name has one.
@@ -125,8 +129,12 @@ class Formula:
             Unknown: something in the formula is neither a name nor known here.
         """
         values = {squeezed(name): value for name, value in values.items()}
+        node, names = _compiled(squeezed(self.text), tuple(values))
+        for name in names:
+            self.seen.setdefault(name, []).append(values[name])
+            values[name] = self.change.get(name, lambda value: value)(values[name])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            found = _compiled(squeezed(self.text), tuple(values))(values)
+            found = node(values)
         found = np.asarray(found, float)
         if re.search(
             r"_\{?[ij]", self.text
@@ -136,12 +144,13 @@ class Formula:
 
 
 @functools.lru_cache(4096)
-def _compiled(text: str, names: tuple[str, ...]) -> Node:
+def _compiled(text: str, names: tuple[str, ...]) -> tuple[Node, frozenset[str]]:
+    """A function of names, and those that it reads."""
     parser = _Parser(text, names)
     node = parser.condition()
     if parser.at < len(text):
         raise Unknown(f"formula: {text[parser.at :]!r} of {text!r} is not understood.")
-    return node
+    return node, frozenset(parser.read)
 
 
 def _indexed(name: str, value: Any) -> Any:
@@ -170,7 +179,7 @@ class _Parser:
             other: name for name in names for other in (re.sub(r"_i(?![a-z])", "_j", name), name)
         }
         self.names = sorted(both.items(), key=lambda pair: -len(pair[0]))
-        self.text, self.at = text, 0
+        self.text, self.at, self.read = text, 0, set[str]()
 
     def take(self, *tokens: str) -> str:
         """The first of these that stands here, or nothing."""
@@ -282,6 +291,7 @@ class _Parser:
     def name(self) -> Node | None:
         for shown, name in self.names:
             if self.take(shown):
+                self.read |= {name} - {_THETA}
                 return lambda values: _indexed(shown, values[name])
         return None
 

@@ -360,7 +360,7 @@ class Shape(NamedTuple):
 
 
 SHAPES = (Shape(1, 3, 2), Shape(2, 1, 2), Shape(2, 2, 2), Shape(3, 1, 2), Shape(3, 2, 1, 2))
-POINT_SHAPES = (Shape(2, 1, 1), Shape(2, 1, 2), Shape(3, 1, 2), Shape(4, 1, 2, 2))
+POINT_SHAPES = (Shape(1, 1, 1), Shape(2, 1, 1), Shape(2, 1, 2), Shape(3, 1, 2), Shape(4, 1, 2, 2))
 
 
 def decode(theta: np.ndarray, shape: Shape) -> Mixture:

@@ -6,8 +6,10 @@ stands between ⟦ and ⟧ is evaluated beside the evidence (`latex.py`). `quote
 text that was extracted from the paper's PDF. `loose` has the factors by which the constants of the
 formulas must change before the claim fails, in their order: 1.25 where none is given, infinite
 where it does not fail. `mutants` has pieces of the text and what makes the claim wrong in their
-place; `generality` the same by a restriction ('t = 2') where it is true all the same, or the reason
-why there is none; `misprints` pieces of a false statement without which it shows other numbers.
+place; `misprints` pieces of a false statement without which it shows other numbers. Of the wrong
+versions that are drawn by the symbols (`narrowing.py`), `slack` names those that do not fail (the
+bound is not that close, or the version is true, too), and `only` kinds of populations to which the
+statement is confined.
 `section` orders the table; `root` is an error of `roots.toml`; `proof` a heading of docs/proofs.md.
 White space does not count.
 """
