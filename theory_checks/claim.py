@@ -29,7 +29,9 @@ from theory_checks.latex import Formula
 
 STEP = 1.25
 """What a constant is changed by, where nothing else is stated."""
-THEMES = ("identities", "concentration", "estimators", "mixtures", "guidance", "rke", "mid")
+THEMES = (
+    "identities", "concentration", "estimators", "limits", "mixtures", "guidance", "rke", "mid",
+)  # fmt: skip
 
 
 class Kind(enum.Enum):
