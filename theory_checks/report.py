@@ -110,7 +110,7 @@ def _checked(entry: Claim, tried: Tried) -> str:
     if (judgement.looseness or 0) > 1.005:
         words.append(f"looseness {judgement.looseness:.3g}")
     words += [_example(shown() if callable(shown) else shown), _constants_words(entry)]
-    return f"Checked: {'; '.join(filter(None, words))}."
+    return f"{'; '.join(filter(None, words))}."
 
 
 def _example(example: Mapping[str, Any]) -> str:
@@ -152,10 +152,9 @@ def _counts_words(outcomes: Sequence[Outcome], wrong_versions: int | None) -> st
     result, bound, slip, _ = (severities[each] for each in Severity)
     errors, readings = _errors_and_readings(found)
     words = (
-        f"We found {errors} errors, each counted once however many displays repeat it: {result} "
-        f"results fail, {bound} constants or conditions fail, {slip} displays have slips. "
-        f"{readings} more entries are readings that the papers do not state. {ours} statements are "
-        "ours."
+        f"We found {errors} errors, each counted once: {result} results, {bound} constants or "
+        f"conditions and {slip} slips of a display. {readings} more entries are readings that the "
+        f"papers do not state. {ours} statements are ours."
     )
     if wrong_versions is not None:
         words += f" The checks reject {wrong_versions} wrong versions of what holds."
@@ -172,17 +171,12 @@ def _roots_markdown(outcomes: Sequence[Outcome], *, first: bool) -> str:
             root = ROOTS[key]
             if not root.corrected if first else root.severity is not severity:
                 continue
-            judgement = claims[0].stated.judgement
-            example = root.example.format(**(judgement.smallest or judgement.clearest or {}))
-            title = f"**{root.title}.**"
-            if first:
-                shown.append(f"{title} {example} {root.corrected}")
-                if root.corrected.endswith(":"):
-                    form = by_name[root.corrected_by or root.shown_by].holding
-                    shown.append(f"$${form.text}$$")
-            else:
-                words = root.meaning if root.corrected else f"{example} {root.meaning}"
-                shown.append(f"{title} {words} [Details](#{root.shown_by}).")
+            example = root.example.format(**_best(claims[0].stated))
+            words = root.corrected if first else f"{example} {root.meaning}"
+            shown.append(f"**[{root.title}](#{root.shown_by}).** {words}")
+            if first and words.endswith(":"):
+                form = by_name[root.corrected_by or root.shown_by].holding
+                shown.append(f"$${form.text}$$")
         lines += [f"### {severity.value}", *shown] if severity and shown else shown
     return "\n\n".join(lines)
 
@@ -206,39 +200,38 @@ def _register(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _section(outcome: Outcome) -> Iterator[str]:
     """The entry of one claim."""
     entry, judgement = outcome.claim, outcome.stated.judgement
-    words = "ours, holds" if entry.kind is Kind.OURS else outcome.label.lower()
+    words = "ours" if entry.kind is Kind.OURS else outcome.label.lower()
     yield f"### {entry.name}"
-    told = [root for root in ROOTS.values() if root.shown_by == entry.name]
-    if told:
-        part = "what-fails-and-matters" if told[0].corrected else "each-error-in-a-few-words"
-        words = f"[{words}](#{part})"
+    told = any(root.shown_by == entry.name for root in ROOTS.values())
+    words = f"[{words}](#each-error-in-a-few-words)" if told else words
     yield f"**{entry.source}**: {words}."
     yield f"$$\n{outcome.stated.form.text}\n$$"
     if outcome.last is not outcome.stated:
         yield f"Corrected:\n\n$$\n{outcome.last.form.text}\n$$"
-    lines = [entry.note] if entry.note else []
     assumed = latex.shown(entry.assumptions)
-    lines += [f"Assumptions: {assumed}."] if assumed else []
+    if assumed:
+        # A word gets a capital letter, a symbol does not.
+        yield re.sub("^[a-z](?=[a-z])", lambda first: first[0].upper(), assumed) + "."
+    lines = [entry.note] if entry.note else []
     if judgement.verdict is Verdict.FALSE:
         # LaTeX in a paper's words stands as it is in the text.
         mark = "`{}`" if set("\\$_") & set(entry.quote) else "“{}”"
-        lines += [f"In the paper: {mark.format(entry.quote)}."] if entry.quote else []
+        lines += [f"Paper: {mark.format(entry.quote)}."] if entry.quote else []
         if not told:
             lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
-    if outcome.last.judgement.verdict is not Verdict.FALSE:
-        lines.append(_checked(entry, outcome.last))
-    if entry.proof:
-        lines.append(f"[Proof](proofs.md#{anchor(entry.proof)}).")
-    yield "\n".join(f"- {line}" for line in lines)
+    held = outcome.last.judgement.verdict is not Verdict.FALSE
+    proof = f"[Proof](proofs.md#{anchor(entry.proof)})." if entry.proof else ""
+    lines.append(f"{_checked(entry, outcome.last) if held else ''} {proof}".strip())
+    yield "\n".join(f"- {line}" for line in lines if line)
 
 
 def _constants_words(entry: Claim) -> str:
     """Whether the text itself is evaluated, and how many of its constants the check knows."""
     if "⟦" not in entry.holding.latex:
-        return "by code beside this text"
+        return "by code"
     constants = len([*latex.changed(entry.holding.latex, 1.0)])
     seen = constants - sum(factor > STEP for factor in entry.loose[:constants])
-    return "" if seen == constants else f"{seen} of {constants} constants are told"
+    return "" if seen == constants else f"constants seen: {seen}/{constants}"
 
 
 def check_marks(path: str | os.PathLike[str], names: Iterable[str] = PARTS) -> None:
