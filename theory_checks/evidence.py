@@ -136,6 +136,14 @@ def at_most(lhs: Any, rhs: Any, *, premise_met: Any = True, **fields: Any) -> Ev
     return _evidence("<=", lhs, rhs, 1, premise_met, fields)
 
 
+def compared(relation: Literal["==", "<="], rows: Any, *names: str, **fields: Any) -> Evidence:
+    """Evidence of rows: both sides, then what has these names: parameters, or 'size', 'met'."""
+    lhs, rhs, *columns = map(list, zip(*rows, strict=True))
+    shown = dict(zip(names, columns, strict=True))
+    met, size = shown.pop("met", True), shown.pop("size", shown.get("n"))
+    return _evidence(relation, lhs, rhs, 1, met, {"parameters": shown, "size": size} | fields)
+
+
 def limit(
     values: Any, target: Any, *, tolerance: float, premise_met: Any = True, **fields: Any
 ) -> Evidence:

@@ -13,7 +13,7 @@ import numpy as np
 import condvendi_jax as cv
 from theory_checks import latex, numerics, statements
 from theory_checks.claim import claim
-from theory_checks.evidence import Budget, Evidence, at_most, equal
+from theory_checks.evidence import Budget, Evidence, compared, equal
 
 # Error of the five-point difference at h = 1e-3: h^4 f^(5) / 30 in truncation, 1e-13 in rounding.
 STEP, TOLERANCE = 1e-3, 1e-8
@@ -293,4 +293,4 @@ def size_of_a_push(rng: np.random.Generator, budget: Budget, value: Any) -> Evid
         sides += [(least, push @ away)] if together else []
         sides += [(push @ away / 1.01, least)] if trial == 3 else []
         rows += sides
-    return at_most(*np.transpose(rows))
+    return compared("<=", rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 from theory_checks import latex, numerics
 from theory_checks.claim import claim
-from theory_checks.evidence import Budget, Evidence, at_most, equal, limit
+from theory_checks.evidence import Budget, Evidence, at_most, compared, equal, limit
 from theory_checks.numerics import entropy, gaussian, spectrum
 
 ORDERS = (0.5, 1.0, 1.5, 2.0, 3.0, np.inf)
@@ -130,10 +130,8 @@ def _outputs_at_two_bandwidths(rng: np.random.Generator, budget: Budget, value: 
             most = value[0]({"R_{s'}": wide, "r": value[1]({"s'": larger, "s": s})})
             sides = [(wide, narrow), (narrow, most)]
             sides += [] if attained is None or order != 2 else [sides[1 - attained][::-1]]
-            rows += [(order, s, larger, left / right) for left, right in sides]
-    order, s, larger, lhs = (np.array(column) for column in zip(*rows, strict=True))
-    shown = {"order": order, "s": s, "s'": larger}
-    return at_most(lhs, 1.0, parameters=shown, size=larger / s)
+            rows += [(left / right, 1.0, order, s, larger) for left, right in sides]
+    return compared("<=", rows, "order", "s", "s'")
 
 
 @claim("cv-early-section-5-marks")
@@ -165,9 +163,8 @@ def _marks(rng, budget: Budget, value) -> Evidence:
             # Nearly attained.
             tight = not np.any(spread) and count in ((2, 1), (5, 3))
             sides += [(bound / 1.02, missed)] if tight and value and (apart, j) == (2.5, 1) else []
-            rows += [(text, len(groups), *pair) for pair in sides]
-    text, size, lhs, rhs = (list(column) for column in zip(*rows, strict=True))
-    return at_most(lhs, rhs, size=size, tolerance=1e-12, parameters={"prompts": text})
+            rows += [(*pair, text, len(groups)) for pair in sides]
+    return compared("<=", rows, "prompts", "size", tolerance=1e-12)
 
 
 @claim("cv-early-section-5-decomposition")
@@ -242,15 +239,14 @@ def _negative_samples() -> list[tuple[Any, ...]]:
 )
 def _information_nonnegative(rng, budget: Budget, value) -> Evidence:
     rows = [
-        (text, n, order, numerics.information(k_x, k_t, order))
+        (0.0, numerics.information(k_x, k_t, order), text, order, n)
         for order in value
         for text, n, k_x, k_t in _negative_samples()
     ]
     for n in (2, 3, 4, 6) if 1 in value else ():
         least = _least(numerics.information, 1, rng, n, budget.trials(8))
-        rows += [("found by ascent", n, 1, score) for score in least]
-    text, size, order, scores = (list(column) for column in zip(*rows, strict=True))
-    return at_most(0.0, scores, size=size, parameters={"sample": text, "order": order})
+        rows += [(0.0, score, "found by ascent", 1, n) for score in least]
+    return compared("<=", rows, "sample", "order", "size")
 
 
 @claim("cv-early-algorithm-1")
@@ -263,9 +259,8 @@ def _algorithm(rng, budget: Budget, value) -> Evidence:
             values = [np.linalg.eigvalsh(each).clip(0) for each in (value[0](names), k_t / n)]
             joint, prompts = (np.log(np.sum(each**order)) / (1 - order) for each in values)
             exact = numerics.conditional_entropy(k_x, k_t, order)
-            rows.append((n, order, np.exp(joint - prompts), np.exp(exact)))
-    size, order, lhs, rhs = (list(column) for column in zip(*rows, strict=True))
-    return equal(lhs, rhs, size=size, parameters={"n": size, "order": order})
+            rows.append((np.exp(joint - prompts), np.exp(exact), n, order, n))
+    return compared("==", rows, "n", "order", "size")
 
 
 _WIDE, _NARROW = 10.0 ** np.arange(5), 10.0 ** -np.arange(0.0, 1.1, 0.25)
@@ -314,15 +309,13 @@ def _two_bandwidths(rng, budget: Budget, value) -> Evidence:
         narrow, wide = (gaussian(t[:, None], bandwidth=width) for width in widths)
         if isinstance(value, float):
             sides = (numerics.information(gaussian(x[:, None]), k, value) for k in (wide, narrow))
-            rows.append((t, n, value, *sides))
+            rows.append((*sides, t, value, n))
             continue
         for order in ORDERS:
             few, many = (np.exp(entropy(spectrum(k), order)) for k in (wide, narrow))
             sides = (few * value[0], many) if value[0] > 0 else (many, few)
-            rows.append((t, n, order, *sides))
-    text, size, order, lhs, rhs = (list(column) for column in zip(*rows, strict=True))
-    shown = {"prompts": text, "order": order}
-    return at_most(lhs, rhs, tolerance=_TOLERANCE, size=size, parameters=shown)
+            rows.append((*sides, t, order, n))
+    return compared("<=", rows, "prompts", "order", "size", tolerance=_TOLERANCE)
 
 
 @claim("cv-eq-13-gap")

@@ -9,7 +9,7 @@ from scipy import stats
 
 from theory_checks.claim import claim
 from theory_checks.concentration import _FEW, Rng, binary
-from theory_checks.evidence import Budget, Evidence, at_most, equal
+from theory_checks.evidence import Budget, Evidence, compared
 from theory_checks.numerics import conditional_entropy, exceedances, gaussian, unit_features
 
 _FAR = 20.0  # Stands for all larger logarithmic errors, and for a ratio that is 0 or undefined.
@@ -55,8 +55,7 @@ def minimax(rng: Rng, budget: Budget, value: Any) -> Evidence:
         rows += [(*pair, n) for pair in zip(chances, np.atleast_1d(bounds), strict=True)]
         sides = [[form(names | {r"\epsilon": e}) for form in forms] for e in (1e-3, 0.1, 1)]
         rows += [(*pair, n) for pair in (*sides, sides[-1][::-1])]
-    lhs, rhs, sizes = map(list, zip(*rows, strict=True))
-    return at_most(lhs, rhs, parameters={"n": sizes}, size=sizes)
+    return compared("<=", rows, "n")
 
 
 @claim("cv-minimax-below")
@@ -72,7 +71,7 @@ def minimax_below(rng: Rng, budget: Budget, value: Any) -> Evidence:
         wrong = np.abs(guesses[:, None] - logs) >= unit
         pair = np.sum(np.min(wrong @ chances, axis=0)) / 2, error({r"\mathrm{TV}": tv})
         rows += [(tv, most({"n": n, r"\rho": q * r, r"\epsilon": e})), pair, pair[::-1]]
-    return at_most(*map(list, zip(*rows, strict=True)), tolerance=1e-9)
+    return compared("<=", rows, tolerance=1e-9)
 
 
 def noisy_squares(points: np.ndarray, bandwidth: float, tau: float) -> np.ndarray:
@@ -102,7 +101,7 @@ def encoder_noise(rng: Rng, budget: Budget, value: Any) -> Evidence:
         change, pair = np.log(noisy / narrow), (np.log(noisy), np.log(product(names)))
         sides = [pair, pair[::-1], (low(names), change), (change, high(names))]
         rows += [*sides, *(side[::-1] for side in sides[2 + trial : 3 + trial])]
-    return at_most(*map(list, zip(*rows, strict=True)))
+    return compared("<=", rows)
 
 
 @claim("cv-no-upper-limit")
@@ -122,4 +121,4 @@ def no_upper_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
         names = {r"\eta": share, "s": share, "h(s)": binary(share), "N": new, "n": n}
         rows += [(after, score(names | {r"\mathrm{CV}(P)": np.exp(before)})), (tv, distance(names))]
         rows.append((entropy, spread(names)))
-    return equal(*map(list, zip(*rows, strict=True)), tolerance=1e-9)
+    return compared("==", rows, tolerance=1e-9)

@@ -15,7 +15,7 @@ import numpy as np
 
 from theory_checks import latex, numerics, populations, statements
 from theory_checks.claim import claim
-from theory_checks.evidence import Budget, Evidence, Verdict, at_most, equal, judge
+from theory_checks.evidence import Budget, Evidence, Verdict, at_most, compared, equal, judge
 from theory_checks.populations import (
     Mixture,
     Shape,
@@ -391,9 +391,8 @@ def order_2_gaussian(rng: np.random.Generator, budget: Budget, value: Any) -> Ev
         found = np.prod([average(s, r, shift) / np.sqrt(own) for shift in shifts])
         names = {r"\sigma": unit, "s_i": unit * s, "s_j": unit * r, "d": len(shifts)}
         names[r"\lVert\mu_i-\mu_j\rVert"] = unit * np.linalg.norm(shifts)
-        rows.append((len(shifts), found, value[0](names)))
-    d, lhs, rhs = np.transpose(rows)
-    return equal(lhs, rhs, tolerance=1e-8, parameters={"d": d})
+        rows.append((found, value[0](names), len(shifts)))
+    return compared("==", rows, "d", tolerance=1e-8)
 
 
 @claim("cv-order-2-identity")
@@ -416,8 +415,7 @@ def identity(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
         pairs = [(found, excess), (excess, found), (low(names), excess), (excess, high(names))]
         pairs += [pair[::-1] for pair in pairs[2:]] * (m == 2)
         rows += [(*pair, m) for pair in pairs]
-    lhs, rhs, prompts = map(list, zip(*rows, strict=True))
-    return at_most(lhs, rhs, parameters={"prompts": prompts})
+    return compared("<=", rows, "prompts")
 
 
 def smooth(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
