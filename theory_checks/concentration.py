@@ -78,6 +78,28 @@ class Asked(Population):
         return weights[..., 0] * np.log(self.k)
 
 
+@dataclasses.dataclass(frozen=True)
+class Endless(Population):
+    """One prompt, many equally likely outputs; its one sample is the best: all n rows differ."""
+
+    size: int
+    n: int
+
+    def dimension(self, gram: np.ndarray) -> int:
+        """1 for the prompt, the number of outputs otherwise."""
+        return 1 if gram is self.gram_t else self.size
+
+    def norms(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of even spectra."""
+        return weights[..., 0] * (self.n if weights.ndim > 1 else self.size) ** -0.5, weights[
+            ..., 0
+        ]
+
+    def conditional_entropy(self, weights: np.ndarray, t: int | None = None) -> np.ndarray:
+        """The logarithm of the number of outputs."""
+        return -2 * np.log(self.norms(weights)[0])
+
+
 # --- The samples of a population, and what bounds are made of -------------------------------------
 
 
@@ -194,7 +216,9 @@ def rke_error(p: Population, f: np.ndarray) -> np.ndarray:
 
 def kept(p: Population) -> int:
     """The t of Theorem 2: 3, or all of two or of many outputs."""
-    return len(p.weights) if isinstance(p, Orthogonal) else min(3, len(p.weights))
+    if isinstance(p, Orthogonal | Endless):
+        return p.dimension(p.joint)
+    return min(3, len(p.weights))
 
 
 def modulus(error: Callable[..., np.ndarray]) -> list[Callable[..., np.ndarray]]:
@@ -322,17 +346,19 @@ _ASKED = [
     for p, k, m in itertools.product((0.5, 0.1), (100, 10**6), (2, 10, 1000))
 ]
 _MANY = [Cell(product("fifty", [0.02] * 50, [1.0]), 2)]
+_POINT = "endless outputs", np.ones((1, 1)), np.ones((1, 1)), np.ones(1), 10**12
+_ENDLESS = [Cell(Endless(*_POINT, n), n) for n in (10, 1000)]
 # Two of a thousand outputs, which differ, and two of three, which are equal.
 _TWO_OF_MANY = Orthogonal(np.full(1000, 1e-3)), 2, 1 - 1e-3, 0, np.sqrt(1 / 2 - 1e-3)
 _ALIKE_TWICE = Orthogonal(np.full(3, 1 / 3)), 2, 1 / 3, 1, np.log(3)
 TAILS = {
     "cv-lemma-4": Tail([functools.partial(operator_error, both=True)], _one_formula, _ALL),
     "cv-lemma-4-sharp": Tail([operator_error], _one_formula, _ALL, attained=[_TWO_OF_MANY]),
-    "cv-theorem-1": Tail(modulus(entropy_error), _one_formula, [*_ALL, *_MANY]),
+    "cv-theorem-1": Tail(modulus(entropy_error), _one_formula, [*_ALL, *_MANY, *_ENDLESS]),
     "cv-theorem-1-sharp": Tail(_BOTH_ENTROPY, _theorem_1_sharp, _ALL, [_ALIKE_TWICE]),
     "cv-theorem-1-any-n": Tail(_BOTH_ENTROPY[:1], _one_formula, [*_ALL, *_ASKED]),
-    "cv-theorem-2": Tail(_TRUNCATED, _one_formula, _ALL),
-    "cv-theorem-2-sharp": Tail(_TRUNCATED, _theorem_2_sharp, _ALL),
+    "cv-theorem-2": Tail(_TRUNCATED, _one_formula, [*_ALL, *_ENDLESS]),
+    "cv-theorem-2-sharp": Tail(_TRUNCATED, _theorem_2_sharp, [*_ALL, *_ENDLESS]),
     "cv-theorem-3-appendix": Tail(_RKE, _theorem_3, _ALL),
     "cv-theorem-3-sharp": Tail(_BOTH_RKE, _theorem_3_sharp, [*_ALL, *_VARYING]),
 }
@@ -644,15 +670,15 @@ def theorem_3_main(rng: Rng, budget: Budget, value: Any) -> Evidence:
 def assumption_2_always(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """The inequalities, with equality for one prompt or for independent, equally likely modes."""
     lhs, rhs, constant = [], [], []
-    extremes = [product("", [0.25] * 4, [0.5, 0.5]), product("", [1 - 1e-12, 1e-12], [1.0])]
-    for p in (*finite_populations(), *extremes):
+    even, extremes = [0.25] * 4, [(product("", [1 - 1e-12, 1e-12], [1.0]), (1, 3, 4))]
+    extremes += [(product("", even, [0.5, 0.5]), (0, 2)), (product("", even, [1.0]), (0, 1, 2))]
+    for p, attained in (*((p, ()) for p in finite_populations()), *extremes):
         joint, prompts = p.norms(p.weights)
         d_x, d_t = p.dimension(p.gram_x), p.dimension(p.gram_t)
         farthest = np.sqrt(np.max(1 - 2 * p.joint**2 @ p.weights) + joint**2)
         names = {"d_X": d_x, "d_T": d_t, r"\lVert C_T\rVert": prompts}
         least, one, low, high, most = (form(names) for form in value)
         below, above = [least, prompts, low, joint, farthest], [prompts, one, joint, high, most]
-        attained = (0, 2) if p is extremes[0] else (1, 3, 4) if p is extremes[1] else ()
         lhs += [*below, *(above[index] for index in attained)]
         rhs += [*above, *(below[index] for index in attained)]
         constant += [np.all(p.gram_t == 1)] * (len(lhs) - len(constant))
