@@ -80,24 +80,18 @@ class Asked(Population):
 
 @dataclasses.dataclass(frozen=True)
 class Endless(Population):
-    """Very many prompts and outputs, all pairs equally likely; one sample bounds all from one side.
+    """Even pairs of very many: squared norms, and those of a sample that bounds the others."""
 
-    `joint_n` and `prompts_n` are the squared norms of the operators of that sample.
-    """
-
-    prompts: float
-    outputs: float
-    joint_n: float
-    prompts_n: float = 1.0
+    squares: tuple[float, float]
+    sample: tuple[float, float]
 
     def dimension(self, gram: np.ndarray) -> int:
         """The number of prompts or of outputs."""
-        return int(self.prompts if gram is self.gram_t else self.outputs)
+        return round(1 / self.squares[1] if gram is self.gram_t else np.divide(*self.squares[::-1]))
 
     def norms(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Those of the sample (a batch of weights) or of the population."""
-        whole = 1 / (self.prompts * self.outputs), 1 / self.prompts
-        joint, prompts = (self.joint_n, self.prompts_n) if weights.ndim > 1 else whole
+        joint, prompts = self.sample if weights.ndim > 1 else self.squares
         return np.sqrt(joint * weights[..., 0]), np.sqrt(prompts * weights[..., 0])
 
     def conditional_entropy(self, weights: np.ndarray, t: int | None = None) -> np.ndarray:
@@ -223,9 +217,7 @@ def rke_error(p: Population, f: np.ndarray) -> np.ndarray:
 
 def kept(p: Population) -> int:
     """The t of Theorem 2: 3, or all of two or of many outputs."""
-    if isinstance(p, Orthogonal | Endless):
-        return p.dimension(p.joint)
-    return min(3, len(p.weights))
+    return p.dimension(p.gram_x) if isinstance(p, Orthogonal | Endless) else min(3, len(p.weights))
 
 
 def modulus(error: Callable[..., np.ndarray]) -> list[Callable[..., np.ndarray]]:
@@ -353,12 +345,12 @@ _ASKED = [
     for p, k, m in itertools.product((0.5, 0.1), (100, 10**6), (2, 10, 1000))
 ]
 _MANY = [Cell(product("fifty", [0.02] * 50, [1.0]), 2)]
-_POINT = np.ones((1, 1)), 1.0 * np.ones((1, 1)), np.ones(1)
+_POINT = "endless", np.ones((1, 1)), 1.0 * np.ones((1, 1)), np.ones(1)
 # At best all of n rows differ.
-_ENDLESS = [Cell(Endless("one prompt", *_POINT, 1, 1e12, 1 / n), n) for n in (10, 1000)]
+_ENDLESS = [Cell(Endless(*_POINT, (1e-12, 1), (1 / n, 1)), n) for n in (10, 1000)]
 # By Chebyshev's inequality, but for a chance below 1e-9: N |C_n|^2 > 1 + 0.95 N / n at N = 1e14.
 _ASKED_FOR = [
-    Cell(Endless("even", *_POINT, p, 1e14, (1e-14 + 0.95 * p / n) / p, (1 + 1.05 * p / n) / p), n)
+    Cell(Endless(*_POINT, (1e-14 / p, 1 / p), (1e-14 / p + 0.95 / n, 1 / p + 1.05 / n)), n)
     for p, n in ((1, 2e17), (1e14, 2e31))
 ]
 # Two of a thousand outputs, which differ, and two of three, which are equal.
