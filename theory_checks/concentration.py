@@ -65,10 +65,9 @@ class Unrepeated(Population):
 
 @dataclasses.dataclass(frozen=True)
 class Asked(Population):
-    """Prompts that never repeat, with k answers each: all of a prompt differ, or all are equal.
+    """Prompts that never repeat, with k even answers each, which all differ, or all are equal.
 
-    Such an answer is one of k equally likely ones, so that k of them are their law. Atoms are the
-    two kinds of prompts, and n counts prompts.
+    Atoms are the two kinds of prompts, and n counts prompts.
     """
 
     k: int
@@ -655,11 +654,7 @@ def dropped_condition(rng: Rng, budget: Budget, value: Any) -> Evidence:
 
 @claim("cv-theorem-3-main", expected=Verdict.FALSE)
 def theorem_3_main(rng: Rng, budget: Budget, value: Any) -> Evidence:
-    """All n samples fall on the second of two equally likely prompts, which never repeats an image.
-
-    The first prompt always shows one image. The sample's score is n then, and delta is set just
-    below the chance of that.
-    """
+    """All n rows fall on that of two even prompts whose images never repeat; the other has one."""
     (bound,) = value
     n, images = np.array([10.0, 100, 300, 600, 1000]), 1e12
     # The chance that n of the images differ is at least (1 - n / images)^n.
@@ -740,7 +735,7 @@ def _drawn(rng: Rng, atoms: int) -> tuple[np.ndarray, np.ndarray]:
 )
 def concave(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Mixtures of two laws, drawn and at extremes; samples without each of their rows in turn."""
-    entropy, bound = value
+    entropy = value[0]
     cases = [(share, *case) for share, case in itertools.product((0.5, 0.1), _LAWS)]
     for atoms in rng.integers(2, 7, budget.trials(200)):
         laws = rng.dirichlet(np.full(atoms, rng.choice([0.1, 1.0, 10.0])), size=2)
@@ -752,12 +747,12 @@ def concave(rng: Rng, budget: Budget, value: Any) -> Evidence:
             entropy(k_x, k_t, weights=of)
             for of in (*laws, mixed, np.full(n, 1 / n), *(1 - np.eye(n)) / (n - 1))
         )
-        gap = both - share * first - (1 - share) * second
-        most = bound({r"h(\lambda)": binary(share), r"\lambda": share})
-        lhs += [0.0, gap, np.mean(others)]
-        rhs += [gap, most, whole]
+        gap, (p, q, m) = both - share * first - (1 - share) * second, entr([*laws, mixed]).sum(1)
+        names = {r"h(\lambda)": binary(share), r"\lambda": share, "S_p": p, "S_q": q, "S": m}
+        smooth, most = (form(names) for form in value[1:])
+        lhs, rhs = [*lhs, 0.0, gap, smooth, np.mean(others)], [*rhs, gap, smooth, most, whole]
         if k_x is _PAIR:
-            lhs, rhs = [*lhs, most], [*rhs, gap]
+            lhs, rhs = [*lhs, smooth, most], [*rhs, gap, smooth]
         even += [share == 0.5] * (len(lhs) - len(even))
     return at_most(lhs, rhs, cases={"equal shares": even}, tolerance=1e-7)
 

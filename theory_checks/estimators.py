@@ -184,7 +184,7 @@ def cut(kernels: np.ndarray, depth: int) -> np.ndarray:
     return np.sum((-1.0) ** power * special.comb(j, power) / j, axis=1) @ traces
 
 
-@claim("cv-cut-series")
+@claim("cv-cut-series", stated=False, mutants={"n in place of K": True})
 def cut_series(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Two to four rows of three pairs, which are orthogonal in every third population."""
     rows, sizes = [], ((2, 2), (3, 2), (3, 3), (4, 3), (4, 4))
@@ -192,8 +192,9 @@ def cut_series(rng: Rng, budget: Budget, value: Any) -> Evidence:
         x, w = numerics.unit_features(rng, 3, 2), rng.dirichlet(np.ones(3))
         gram = x @ x.T if trial % 3 else np.eye(3)
         chances, kernels = samples((np.ones(1), w[None], np.ones((1, 1)), gram), (n,))
-        names = {r"\lambda_i": numerics.spectrum(gram, w), "w_i": w, "j": np.arange(1, depth)}
-        rows.append((cut(kernels, depth) @ chances, value[0](names), depth, trial % 3 == 0))
+        names = {r"\lambda_i": numerics.spectrum(gram, w), "w_i": w}
+        right = value[1](names | {"j": np.arange(1, n if value[0] else depth)})
+        rows.append((cut(kernels, depth) @ chances, right, depth, trial % 3 == 0))
     lhs, rhs, depths, orthogonal = map(list, zip(*rows, strict=True))
     return equal(lhs, rhs, parameters={"K": depths}, cases={"orthogonal pairs": orthogonal})
 
@@ -218,21 +219,23 @@ def saturates(rng: Rng, budget: Budget, value: Any) -> Evidence:
     return at_most(lhs, rhs, parameters={"K": depths})
 
 
-@claim("cv-order-1-limit", stated=1.0, mutants={"g without the prompts": 0.0})
+@claim("cv-order-1-limit", stated="", mutants={x: x for x in ("g of pairs", "no ties", "j near i")})
 def normal_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Moments relative to their limits, distances to the normal law; of `tied`, biases alone."""
-    (part, variance, bias, curvature), found = value, []
+    (fault, variance, bias, curvature), found = value, []
     x, t = (np.cos(np.subtract.outer(a, a)) for a in ((0, 1.2, 2.5), (0, 2.0, 1.4)))
     two = Population("two", x[:2, :2], t[:2, :2], np.array([0.7, 0.3]))
     three = Population("three", x, t, np.array([0.5, 0.3, 0.2]))
     tied = Population("prompts of one eigenvalue", x, 1.5 * np.eye(3) - 0.5, np.full(3, 1 / 3))
     for p, last in ((Orthogonal([0.9, 0.1]), 10**5), (two, 10**5), (three, 300), (tied, 300)):
-        v, of = variance({"w_i": p.weights, "g_i": linear_part(p, part)}), {}
+        v, of = variance({"w_i": p.weights, "g_i": linear_part(p, fault != "g of pairs")}), {}
         for key, gram in (("b_{X,T}", p.joint), ("b_T", p.gram_t)):
             lam, features = operator(gram, p.weights)
             m = np.einsum("a,ai,aj->ij", p.weights, features**2, features**2)
             logs, gaps = (np.subtract.outer(each, each) for each in (np.log(lam), lam))
-            mean = np.where(np.abs(gaps) < 1e-9, 1 / lam, logs / (gaps + (gaps == 0)))
+            rule = np.maximum(fault != "no ties", np.eye(len(lam))) / lam
+            mean = np.where(np.abs(gaps) < 1e-9, rule, logs / (gaps + (gaps == 0)))
+            m = np.tril(np.triu(m, -1), 1) if fault == "j near i" else m
             of[key] = curvature({"m_{ij}": m, "L_{ij}": mean, r"\lambda_i": lam})
         for n in (30, 100, last):
             f, logs = Cell(p, n).outcomes
