@@ -86,7 +86,8 @@ class Endless(Population):
 
     def dimension(self, gram: np.ndarray) -> int:
         """The number of prompts or of outputs."""
-        return round(1 / self.squares[1] if gram is self.gram_t else np.divide(*self.squares[::-1]))
+        joint, prompts = self.squares
+        return round(1 / prompts if gram is self.gram_t else prompts / joint)
 
     def norms(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Those of the sample (a batch of weights) or of the population."""
@@ -350,7 +351,7 @@ _ENDLESS = [Cell(Endless(*_POINT, (1e-12, 1), (1 / n, 1)), n) for n in (10, 1000
 # By Chebyshev's inequality, but for a chance below 1e-9: N |C_n|^2 > 1 + 0.95 N / n at N = 1e14.
 _ASKED_FOR = [
     Cell(Endless(*_POINT, (1e-14 / p, 1 / p), (1e-14 / p + 0.95 / n, 1 / p + 1.05 / n)), n)
-    for p, n in ((1, 2e17), (1e14, 2e31))
+    for p, n in ((1, 2 * 10**17), (1e14, 2 * 10**31))
 ]
 # Two of a thousand outputs, which differ, and two of three, which are equal.
 _TWO_OF_MANY = Orthogonal(np.full(1000, 1e-3)), 2, 1 - 1e-3, 0, np.sqrt(1 / 2 - 1e-3)
