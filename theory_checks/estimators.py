@@ -184,7 +184,7 @@ def cut(kernels: np.ndarray, depth: int) -> np.ndarray:
     return np.sum((-1.0) ** power * special.comb(j, power) / j, axis=1) @ traces
 
 
-@claim("cv-cut-series")
+@claim("cv-cut-series", stated=False, mutants={"n in place of K": True})
 def cut_series(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Two to four rows of three pairs, which are orthogonal in every third population."""
     rows, sizes = [], ((2, 2), (3, 2), (3, 3), (4, 3), (4, 4))
@@ -192,8 +192,9 @@ def cut_series(rng: Rng, budget: Budget, value: Any) -> Evidence:
         x, w = numerics.unit_features(rng, 3, 2), rng.dirichlet(np.ones(3))
         gram = x @ x.T if trial % 3 else np.eye(3)
         chances, kernels = samples((np.ones(1), w[None], np.ones((1, 1)), gram), (n,))
-        names = {r"\lambda_i": numerics.spectrum(gram, w), "w_i": w, "j": np.arange(1, depth)}
-        rows.append((cut(kernels, depth) @ chances, value[0](names), depth, trial % 3 == 0))
+        names = {r"\lambda_i": numerics.spectrum(gram, w), "w_i": w}
+        right = value[1](names | {"j": np.arange(1, n if value[0] else depth)})
+        rows.append((cut(kernels, depth) @ chances, right, depth, trial % 3 == 0))
     lhs, rhs, depths, orthogonal = map(list, zip(*rows, strict=True))
     return equal(lhs, rhs, parameters={"K": depths}, cases={"orthogonal pairs": orthogonal})
 
@@ -218,21 +219,23 @@ def saturates(rng: Rng, budget: Budget, value: Any) -> Evidence:
     return at_most(lhs, rhs, parameters={"K": depths})
 
 
-@claim("cv-order-1-limit", stated=1.0, mutants={"g without the prompts": 0.0})
+@claim("cv-order-1-limit", stated="", mutants={x: x for x in ("g of pairs", "no ties", "j near i")})
 def normal_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Moments relative to their limits, distances to the normal law; of `tied`, biases alone."""
-    (part, variance, bias, curvature), found = value, []
+    (fault, variance, bias, curvature), found = value, []
     x, t = (np.cos(np.subtract.outer(a, a)) for a in ((0, 1.2, 2.5), (0, 2.0, 1.4)))
     two = Population("two", x[:2, :2], t[:2, :2], np.array([0.7, 0.3]))
     three = Population("three", x, t, np.array([0.5, 0.3, 0.2]))
     tied = Population("prompts of one eigenvalue", x, 1.5 * np.eye(3) - 0.5, np.full(3, 1 / 3))
     for p, last in ((Orthogonal([0.9, 0.1]), 10**5), (two, 10**5), (three, 300), (tied, 300)):
-        v, of = variance({"w_i": p.weights, "g_i": linear_part(p, part)}), {}
+        v, of = variance({"w_i": p.weights, "g_i": linear_part(p, fault != "g of pairs")}), {}
         for key, gram in (("b_{X,T}", p.joint), ("b_T", p.gram_t)):
             lam, features = operator(gram, p.weights)
             m = np.einsum("a,ai,aj->ij", p.weights, features**2, features**2)
             logs, gaps = (np.subtract.outer(each, each) for each in (np.log(lam), lam))
-            mean = np.where(np.abs(gaps) < 1e-9, 1 / lam, logs / (gaps + (gaps == 0)))
+            rule = np.maximum(fault != "no ties", np.eye(len(lam))) / lam
+            mean = np.where(np.abs(gaps) < 1e-9, rule, logs / (gaps + (gaps == 0)))
+            m = np.tril(np.triu(m, -1), 1) if fault == "j near i" else m
             of[key] = curvature({"m_{ij}": m, "L_{ij}": mean, r"\lambda_i": lam})
         for n in (30, 100, last):
             f, logs = Cell(p, n).outcomes
@@ -294,6 +297,69 @@ def new_answers(rng: Rng, budget: Budget, value: Any) -> Evidence:
         rows += [(*pair, k, False) for pair in pairs]
     lhs, rhs, sizes, apart = map(list, zip(*rows, strict=True))
     return at_most(lhs, rhs, parameters={"k": sizes}, cases={"answers that are never alike": apart})
+
+
+@claim("cv-alarms", stated=1.0, mutants={"means of 5/4 of the bound": 1.25})
+def alarms(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """All outcomes of four looks at two prompts, stopped at any height; answers of two kinds."""
+    (share, most, factor, one, weight, rest, chance), rows = value, []
+    u = np.indices((2,) * 8).reshape(4, 2, -1)
+    seen = np.cumsum(u.sum(1), axis=0) - u.sum(1)  # In looks before: means may depend on them.
+    for trial in range(budget.trials(15)):
+        a, off = rng.uniform(0.05, 0.7, 2), rng.uniform(-0.05, 0.05, 9)[seen] * (trial % 2)
+        s = np.stack([share * a[0] + off, share * a[1] - off], axis=1)
+        chances, m = np.where(u, s, 1 - s).prod((0, 1)), [0.0]
+        names = {"U_{tp}": u, "a_p": a[:, None], r"\lambda": most({r"a_{\max}": a.max()})}
+        for t, gain in enumerate(gains := factor(names).prod(1), start=1):
+            m.append((m[-1] + weight({"j": t})) * gain)
+        m = np.array(m[1:]) + rest({"t": np.arange(1, 5)})[:, None]
+        for height in np.quantile(m, np.linspace(0, 1, 9), method="nearest") * (1 - 1e-12):
+            stop = np.append(m[:3] >= height, np.ones_like(m[:1]), axis=0).argmax(0)
+            mean, alarm = np.choose(stop, m) @ chances, (m.max(0) >= height) @ chances
+            pairs = (mean, one({})), (alarm, 1 / height), (0.0, gains.min()), (one({}), mean)
+            rows += pairs[: 4 - trial % 2]
+    for trial, (n, k) in itertools.product(range(9), ((1, 2), (1, 8), (2, 3))):
+        h = rng.uniform(size=3) if trial % 2 else np.array([0, 1, 0])
+        a, c = rng.uniform(size=n) ** (trial % 3 * 4 + 1), np.indices((k + 1,) * n).reshape(n, -1)
+        u = h @ np.mean([c * (c - 1), 2 * c * (k - c), (k - c) * (k - c - 1)], 1) / (k * (k - 1))
+        names = {"P": n, "k": k, "s": h @ np.mean([a**2, 2 * a * (1 - a), (1 - a) ** 2], axis=1)}
+        chances = stats.binom.pmf(c, k, a[:, None]).prod(0)
+        for level in np.unique(u[u < names["s"]]):
+            pair = (u <= level * (1 + 1e-12)) @ chances, chance(names | {"u": max(level, 1e-300)})
+            rows += [pair, pair[:: -1 if level == 0 and n * k == 2 else 1]]
+    return at_most(*zip(*rows, strict=True))
+
+
+@claim("cv-good-and-different", stated=2, mutants={"at three draws, any kernel": 3})
+def good_and_different(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """All samples of three outputs on a line, then of any and of classes; more alike; one bad."""
+    (draws, estimate, second, most, classes), k, rows = value, np.arange(1, 4), []
+    x, line = np.indices((3,) * 3).reshape(3, -1), 0.9 ** np.square(np.subtract.outer(k, k))
+
+    def counted(g: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """N_1 to N_3, draw by draw; and what leaves each output different from each other one."""
+        others = 1 - g[x] * s[x[:, None], x] * (1 - np.eye(3)[..., None])
+        new = g[x] * np.where(np.tri(3)[..., None], others, 1).prod(1)
+        return np.cumsum(new @ p[x].prod(0)), others
+
+    for trial in range(budget.trials(20)):
+        p, g = rng.dirichlet(np.ones(3)), rng.permutation([1, 1, trial % 3 > 0])
+        s, alike = (np.maximum(part, part.T) for part in rng.uniform(size=(2, 3, 3)))
+        s, last = (np.eye(3), 3) if trial % 2 else (s, draws)
+        p, s, g = (p, s, g) if trial else (np.array([0.45, 0.1, 0.45]), line, np.ones(3))
+        (count, v), y, good = counted(g, s), p @ g, p * g
+        names = {"p_i": good, "g_i": g[x.T, None], "y": y, "s": good @ s @ good / y**2, "n": 3}
+        e = np.stack([np.ones_like(v[0]), v.sum(1) - 1, v.prod(1)], axis=2).swapaxes(0, 1)
+        same = [(count[0], y), (second(names), count[1])]
+        for n in k:
+            names |= {"k": n, "e_{ij}": e[..., :n], r"\tbinom{n-1}j": special.comb(2, k[:n] - 1)}
+            mean = estimate(names) @ p[x].prod(0)
+            same += [(mean, count[n - 1]), (classes(names), count[n - 1])][: 1 + trial % 2]
+        gains, fewer = np.diff(count, prepend=0), counted(g * (k != 2), s)[0]
+        rows += [*same, *(pair[::-1] for pair in same), *np.c_[gains[1:], gains[:2]], (0, gains[2])]
+        rows += [*np.c_[counted(g, np.maximum(s, alike))[0], count], *np.c_[fewer, count][:last]]
+        rows += [*np.c_[count, most({"k": k, "y": y})]]
+    return at_most(*zip(*rows, strict=True))
 
 
 @claim("cv-shares")

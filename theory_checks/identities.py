@@ -59,7 +59,7 @@ def _trace_forms(order: int, k_x: np.ndarray, k_t: np.ndarray) -> np.ndarray:
     return np.array([t / joint, n * joint / (x * t), n / x]) ** (1 / (order - 1))
 
 
-@claim("cv-eq-8")
+@claim("cv-eq-8", stated=5, mutants={"information of order 2": 2})
 def _product(rng, budget: Budget, value) -> Evidence:
     """The formulas at order 2; at orders 2 to 5 traces of powers, and the product."""
     lhs, rhs, orders = [], [], []
@@ -67,13 +67,13 @@ def _product(rng, budget: Budget, value) -> Evidence:
         outputs, prompts = _pairs(rng, 12 - trial % 3)
         k_x, k_t = _grams(outputs, prompts * (trial > 0))
         names = {"K_X": latex.matrix(k_x), "K_T": latex.matrix(k_t), "n": len(k_x)}
-        rke, *factors = (form(names) for form in value)
+        rke, *factors = (form(names) for form in value[1:])
         lhs.append(np.exp(entropy(spectrum(k_x), 2.0)))
         rhs.append(rke)
         orders += [2] + [order for order in (2, 3, 4, 5) for _ in range(5)]
         for order in (2, 3, 4, 5):
             conditional = np.exp(numerics.conditional_entropy(k_x, k_t, order))
-            information = np.exp(numerics.information(k_x, k_t, order))
+            information = np.exp(numerics.information(k_x, k_t, min(order, value[0])))
             lhs += [conditional, information] * 2 + [conditional * information]
             conditional, information, whole = _trace_forms(order, k_x, k_t)
             rhs += [*(factors if order == 2 else (conditional, information))]

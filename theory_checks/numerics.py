@@ -99,11 +99,11 @@ def exceedances(
     order = np.argsort(-errors)
     levels, logs = errors[order], np.logaddexp.accumulate(log_chances[order])
     last = np.append(levels[1:] < levels[:-1] - 1e-12 * np.abs(levels[:-1]), True)
-    kept = np.flatnonzero(last & (levels > 1e-12) & (logs > -690) & (logs < 0))
+    kept = np.flatnonzero(last & (levels > 1e-12) & (logs > -690))
     if len(kept) > most:
         spread = np.searchsorted(logs[kept], np.linspace(logs[kept[0]], logs[kept[-1]], most))
         kept = kept[np.unique(spread)]
-    return levels[kept], np.exp(logs[kept]) * (1 - 1e-9)
+    return levels[kept], np.exp(np.minimum(logs[kept], 0)) * (1 - 1e-9)
 
 
 def climb(

@@ -60,7 +60,7 @@ def test_cut_entropy_by_hand():
     """Two rows of kernel c: 1 - c^2 at depth 2; deep series are entropies."""
     kernels = np.array([[1, 0.6], [0.6, 1]])[..., None]
     np.testing.assert_allclose(estimators.cut(kernels, 2), 1 - 0.6**2)
-    p, (series,) = np.array([0.7, 0.3]), CLAIMS["cv-cut-series"].stated.argument
+    p, (_, series) = np.array([0.7, 0.3]), CLAIMS["cv-cut-series"].stated.argument
     deep = series({r"\lambda_i": p, "j": np.arange(1, 200)})
     assert deep == pytest.approx(numerics.entropy(p))
 
