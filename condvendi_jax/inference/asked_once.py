@@ -1,8 +1,8 @@
 """How many outputs to one prompt differ: of prompts that repeat, or that were asked once.
 
 Outputs to near prompts are less alike than outputs to one prompt, by as much as their prompts
-differ: every mean over pairs of prompts bounds the similarity within a prompt (docs/proofs.md,
-"Aggregation at order 2 is an identity"). It is assumed that outputs are independent given prompts.
+differ: every mean over pairs of prompts bounds the similarity within a prompt, if outputs are
+independent given their prompts (`cv-order-2-identity` of docs/theory.md).
 """
 
 import math

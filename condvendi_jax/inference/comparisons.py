@@ -97,7 +97,7 @@ def compare(
       groups: as `evaluate`; labels need models of the same rows. Rows of equal prompts stay
         together across models.
       batches, weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
-      level: the family-wise rate of false differences, within a score, that the letters allow.
+      level: about the family-wise rate of false differences, within a score, that letters allow.
       equal_ratio: models are stated to be equal where two one-sided tests at the level, after Holm,
         show that the ratio of their scores is smaller.
       one_population: whether the prompts of all models are samples of one population, so that

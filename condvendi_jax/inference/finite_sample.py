@@ -1,4 +1,4 @@
-"""Intervals that hold the RKE scores of a population at any n."""
+"""Intervals that hold the RKE scores of a population at any n (`cv-interval-any-n`)."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ class FiniteSampleInterval(result.Result):
       name: 'Conditional-RKE', or 'RKE' where there are no prompts.
       score: without pairs of a row with itself, in effective numbers of modes.
       low, high: the ends; `high` is infinite where the rows rule out no larger score.
-      confidence, units: the probability, and how many rows or prompts are used, in words.
+      confidence, units: its probability (`cv-interval-any-n`); the independent rows or prompts.
     """
 
     name: str
@@ -40,11 +40,11 @@ class FiniteSampleInterval(result.Result):
 @checks.outside_transformations
 @takes_pairs
 def finite_sample_interval(pairs: Pairs, *, confidence: float = 0.95) -> FiniteSampleInterval:
-    """An interval for RKE, or Conditional-RKE, of the population, valid at any n (docs/proofs.md).
+    """An interval for RKE, or Conditional-RKE, of the population, valid at any n.
 
     Rows count as independent if all prompts differ. If prompts repeat under `Indicator`, prompts
     do, and the score is 1 over the probability that two answers to one prompt are the same, in the
-    mean over prompts with several answers. Wider than intervals of `evaluate`, for many rows.
+    mean over prompts with several answers. Proof: `cv-interval-any-n` of docs/theory.md.
 
     Args:
       pairs: independent draws, as for `decompose`; the kernels must not be chosen from them. If
@@ -56,7 +56,7 @@ def finite_sample_interval(pairs: Pairs, *, confidence: float = 0.95) -> FiniteS
     Examples:
       >>> import condvendi_jax as cv
       >>> print(cv.inference.finite_sample_interval([[0], [1]] * 500, kernel=cv.Indicator()))
-      RKE 2; of the population 1.75 to 2.33 (confidence 0.95 from 1,000 rows)
+      RKE 2; of the population 1.75 to 2.33 (confidence 0.95 from 1,000 independent rows)
     """
     confidence = checks.check_number(confidence, name="confidence", above=0, below=1)
     pairs = pairs.repeated()
@@ -86,7 +86,7 @@ def _of_rows(pairs: Pairs) -> tuple[np.ndarray, int, str]:
         means = np.array([1, means[0], 1, *means])
     if not means[0]:
         raise ValueError("prompts: expected some that are similar, received none.")
-    return np.minimum(means, means[0]), pairs.n // 2, f"{pairs.n:,} rows"
+    return np.minimum(means, means[0]), pairs.n // 2, f"{pairs.n:,} independent rows"
 
 
 def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
@@ -100,4 +100,4 @@ def _of_prompts(pairs: Pairs) -> tuple[np.ndarray, int, str]:
     used = answers > 1
     same = (sums[used] / (answers * (answers - 1))[used]).clip(0, 1)
     means = np.array([1, same.mean(), 1, same.mean(), np.mean(same**2)])
-    return means, same.size, f"{same.size:,} of {used.size:,} prompts"
+    return means, same.size, f"{same.size:,} of {used.size:,} independent prompts"

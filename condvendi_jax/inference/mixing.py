@@ -1,7 +1,7 @@
 """Whom to ask, in what shares: the mixture of models whose answers differ most.
 
 With shares w, two answers count as the same with probability w' J w, J[a, b] being the mean over
-prompts of k(x, y)^2 between answers of the models a and b.
+prompts of k(x, y)^2 between independent answers of a and b (`cv-shares` of docs/theory.md).
 """
 
 import dataclasses

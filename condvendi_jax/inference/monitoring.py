@@ -255,12 +255,11 @@ def monitor(
 ) -> Monitor:
     """A monitor of the diversity of a model in training, from outputs of its start, the baseline.
 
-    Every look adds evidence that Conditional-RKE of these prompts fell. Half of the level is spent
-    on the error of the baseline, which all looks share, half on an `EProcess`: if the score did
-    not fall, an alarm has a probability of at most `level`, however many looks there are.
-
-    This needs answers that are drawn independently, or `batches`. If a setting of all prompts, such
-    as the temperature, varies from look to look, alarms may come too often. A rise raises none.
+    Every look adds evidence that Conditional-RKE of these prompts fell. Half of the level is the
+    baseline's error, half that of an `EProcess` (docs/proofs.md): where the score did not fall, an
+    alarm has a probability of at most `level`, however many looks there are, if answers or batches
+    are independent, and no rule chose the bandwidth from the baseline. If a setting of all prompts,
+    such as the temperature, varies between looks, alarms may come too often. A rise raises none.
 
     Args:
       outputs: as of `evaluate`; texts may be lists of the answers to each prompt. At least 4

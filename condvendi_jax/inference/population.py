@@ -1,8 +1,8 @@
 """Scores of order 2 without the sample size in them, with errors and intervals of the population.
 
-The scores are functions of mean similarities, squared kernels over pairs of different rows, of
-which every one is unbiased (docs/proofs.md). Errors and intervals are made on the scale of the
-similarity, where a mean over prompts is nearly normal, and are inverted at the end.
+The scores are functions of mean similarities, squared kernels over pairs of different rows, each
+of which is unbiased if answers are independent (`cv-order-2-designs` of docs/theory.md). Errors and
+intervals are made where a mean over prompts is nearly normal, and are inverted at the end.
 """
 
 import dataclasses

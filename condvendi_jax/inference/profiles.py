@@ -1,8 +1,8 @@
 """Scores of models at every bandwidth of a ladder, and over which of them one model leads.
 
-Bands and signs hold at all bandwidths at once. With a random multiplier for each independent group
-of rows, the sums of their influences have the joint distribution of the errors of all models at all
-bandwidths, and so of the largest of them (docs/bandwidths.md). An interval at the level of the
+Bands and signs hold at all bandwidths at once, at about the level. With a random multiplier for
+each independent group of rows, the sums of their influences have about the joint distribution of
+the errors of all models at all bandwidths (docs/bandwidths.md). An interval at the level of the
 largest is a band, and a difference whose interval excludes 0 at that level has a sign.
 """
 
@@ -82,7 +82,7 @@ def profile(
       groups: the label of each row, `[n]`: rows of one label depend on each other. If None, rows of
         equal prompts do.
       level: the bands of a model cover all of its scores at once, and all signs of all pairs are
-        right at once, with probability 1 - level.
+        right at once, with probability about 1 - level (docs/bandwidths.md).
 
     Raises:
       TypeError, ValueError: `over` is unknown, a kernel that moves has no bandwidth, the

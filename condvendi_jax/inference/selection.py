@@ -22,8 +22,8 @@ class Selection(NamedTuple):
     Attributes:
       rows: their numbers, a NumPy array `[k]`, in the order in which they were chosen.
       scores: the score of the first 1, 2, ..., k of them, `[k]`, in effective numbers of modes.
-      gap: the objective of `select` is at most this far above that of the best k rows; NaN with
-        prompts, where the score is a ratio and not convex.
+      gap: the objective of `select` is at most this far above that of the best k rows (`cv-greedy`
+        of docs/theory.md); NaN with prompts, where the score is a ratio and not convex.
     """
 
     rows: np.ndarray
@@ -41,8 +41,7 @@ def select(
     Every step adds the row after which `1 / score - trade * mean quality` of the chosen rows is
     least; of equal ones, the row of the lowest number. 1 / score is the mean similarity of two
     chosen rows, with themselves too. The first is the row of best quality or, without quality, of
-    largest influence (`contributions`), O(n^2 d); every further step is O(n d). Greedy sets are
-    often, not always the best: see `gap`.
+    largest influence (`contributions`), O(n^2 d); every further step O(n d). `gap` bounds the loss.
 
     Conditional-RKE is large where the same prompt has different outputs, so that the rows of a few
     prompts are chosen first, unless `per_prompt` limits their number.

@@ -54,7 +54,8 @@ class Enough(Result):
 
     def parts(self) -> list[str]:
         """How many prompts have enough answers; and those where the next one is likeliest new."""
-        held = f"'at most' holds at every look, with {100 * (1 - self.level):g}% confidence"
+        sure = f"{100 * (1 - self.level):g}% confidence"
+        held = f"'at most' holds at every look at a prompt, with {sure}, if answers are independent"
         if len(self.prompts) == 1:
             return [str(self.prompts[0]), held]
         words = f"{sum(p.stop for p in self.prompts):,} of {len(self.prompts):,} prompts have"
@@ -83,7 +84,7 @@ def enough(
 ) -> Enough:
     """Whether each prompt has enough answers, by the chance that one more is new.
 
-    New answers count as the same as none before (docs/proofs.md); answers are drawn independently.
+    New answers count as the same as none before; answers are drawn independently.
 
     Args:
       outputs, prompts: as `evaluate`, the answers to a prompt in the order of asking. Without
@@ -92,7 +93,8 @@ def enough(
       most: the number of answers to a prompt at which to stop in any case.
       sure: whether to stop only if the upper end of the chance is at most `until`.
       quality, at_least: as `evaluate`; good answers that are unlike earlier good ones are new.
-      level: the upper ends of a prompt hold at all numbers of answers with probability 1 - level.
+      level: the upper ends of a prompt hold at all numbers of answers with probability 1 - level,
+        if no `clean` cuts what most answers share (`cv-new-answers` of docs/theory.md).
       encoder, similarity, clean, output_kernel: as `evaluate`. Arrays, and encoders without a
         bandwidth, need a kernel: a rule would change it with every answer.
 
@@ -103,7 +105,7 @@ def enough(
       >>> import condvendi_jax as cv
       >>> print(cv.enough([3, 7, 3, 3, 7, 3, 3, 3]))  # The classes of the answers to one prompt.
       8 answers, the next one is new with a chance of 0 (at most 0.561): stop
-      'at most' holds at every look, with 95% confidence
+      'at most' holds at every look at a prompt, with 95% confidence, if answers are independent
     """
     until = checks.check_number(until, name="until", above=0, below=1)
     level = checks.check_number(level, name="level", above=0, below=1)

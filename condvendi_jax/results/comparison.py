@@ -106,7 +106,7 @@ class Comparison(Result):
       evaluations: the scores of each model by its name, all under the same bandwidths.
       rankings: one for each order and score.
       matched: how outputs of models belong together: 'rows', 'prompts', 'labels' or 'none'.
-      level: the family-wise rate of false differences that the letters allow.
+      level: about the family-wise rate of false differences that the letters allow.
       between: how many models are different; None of one, and if order 2 is not of all pairs.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report.html`.
@@ -484,6 +484,6 @@ class Consensus(Result):
         told, rest = ([str(p) for p in self.pairs if p.holds == holds] for holds in (True, False))
         words = f"Under all {len(self.comparisons)}: {tables.listed(told or ['none'])}"
         words += f"; not under all: {tables.listed(rest)}" if rest else ""
-        level = f"A statement under all is false in at most {100 * self.level:.3g}% of studies"
+        held = f"A statement under all is false in at most about {100 * self.level:.3g}% of studies"
         orders = (f"{name}: {order}" for name, order in self.orders.items())
-        return [*evaluations.warning_lines([*advice]), *orders, words, *[level] * bool(told)]
+        return [*evaluations.warning_lines([*advice]), *orders, words, *[held] * bool(told)]

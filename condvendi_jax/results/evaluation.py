@@ -366,7 +366,7 @@ def about_rows(evaluations: Collection[Evaluation]) -> Iterator[str]:
         yield "Without prompts: part of this diversity may be that of the prompts"
     if any(one.curve for result in evaluations if (one := result.one_prompt)):
         words = "conditional and information compare similar prompts, too"
-        yield f"At most: with 95% confidence; {words}"
+        yield f"At most: with about 95% confidence; {words}"
     if first.paired and any(result.weighted for result in evaluations):
         yield "Weights: given; where they are not integers, prompts count by them, not each once"
 

@@ -29,7 +29,7 @@ class Curve(Result):
       ends: the upper ends of the bins of distances `[b]`, the last of which is infinite.
       distances: the mean distances in the bins `[b]`.
       similarity: the mean squared kernel of outputs to prompts in each bin, with a band that holds
-        all of them in 95% of samples, and how much weight of pairs there is.
+        all of them in about 95% of samples, and how much weight of pairs there is.
       read_at_0: the similarity that a line through near pairs has at distance 0; NaN without one.
       distance: the mean distance of near prompts.
       near: the similarity of outputs to near prompts.
@@ -86,8 +86,8 @@ class OnePrompt(Result):
     Attributes:
       state: 'known', where prompts repeat or near ones show it; 'at most'; or 'cannot be told'.
       value, low, high: the number with its 95% interval; NaN unless it is known.
-      at_most: what it is at most, with 95% confidence; NaN where prompts repeat.
-      total: the number over all prompts, which it cannot exceed.
+      at_most: what it is at most, with about 95% confidence (docs/studies/asked_once.md), or NaN.
+      total: the number over all prompts: no less, of independent outputs (`cv-order-2-identity`).
       prompts: how many prompts it was computed from.
       repeated: whether these were asked several times.
       left_out: how many others were asked once, and do not count.

@@ -219,7 +219,7 @@ def of_distances(curve: Any) -> Picture:
     known, names = math.isfinite(curve.read_at_0), ("distance", "similarity", "low", "high")
     title = f"Outputs to one prompt would have a similarity of {curve.read_at_0:.2g}"
     title = title if known else "How similar outputs are"
-    caption = "Bars: they hold together in 95% of samples. Dashed: read at distance 0."
+    caption = "Bars: they hold together in about 95% of samples. Dashed: read at distance 0."
     picture, panel = started(title, caption)
     at, values, low, high = np.transpose([[line[name] for name in names] for line in curve.lines()])
     panel.errorbar(at, values, [values - low, high - values], fmt="o", ms=3, color=_COLOURS[0])

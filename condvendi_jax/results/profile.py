@@ -27,7 +27,7 @@ class PairProfile(NamedTuple):
       first, second: the models.
       score: vendi, conditional or information.
       signs: `[m]`, 1 where the first model has the larger score, -1 where the second has, 0 where
-        no difference is significant; those of all pairs of a score hold at once, at the level.
+        none is significant; those of all pairs of a score hold at once, at about the level.
       reasons: `[m]`, why the two are not tested; None where they are.
       p_value: of no difference at any bandwidth of the ladder; NaN where nothing is tested.
       adjusted: the same for all pairs at once.
@@ -198,8 +198,8 @@ class Profile(Result):
         return f"{self.title}, {whose}from {widths[0]:.3g} to {widths[-1]:.3g}:"
 
     def joint_confidence(self) -> str:
-        """The confidence in all stated differences together."""
-        return f"all stated differences hold jointly with {1 - self.level:.0%} confidence"
+        """How sure all stated differences are together."""
+        return f"all stated differences hold jointly with about {1 - self.level:.0%} confidence"
 
     def leads(self) -> list[str]:
         """Sentences that say at which bandwidths one model is more diverse than another."""

@@ -80,7 +80,7 @@ class Ranking(Result):
       saturated: the limit that all values have nearly reached: models are not ranked or tested.
       unbiased: whether the values are unbiased scores, compared on the scale of the similarity.
       plug_in: the score of each model's sample as the papers have it.
-      level: the family-wise rate of false differences, and of false equalities.
+      level: about the family-wise rate of false differences, and of false equalities.
       margin: the ratio of scores within which models are stated to be equal.
       draws: of quality, the number of outputs among which good and different ones are counted.
       within: of near, the distance that prompts are closer than.

@@ -1,9 +1,9 @@
 """How alike outputs to one prompt are, from prompts that were asked once.
 
-Outputs to two prompts t, t' count as the same with the probability <m_t, m_t'>, and outputs to one
-prompt with the probability s(t) = |m_t|^2. A mean of <m_t, m_t'> over pairs of prompts is a mean of
-s less half a mean of |m_t - m_t'|^2 (docs/proofs.md): it is at most the mean of s, whatever the
-weights of the pairs. Near prompts make it a better bound.
+Independent outputs to prompts t, t' count as the same with the probability <m_t, m_t'>, and to one
+prompt with s(t) = |m_t|^2. A mean of <m_t, m_t'> over pairs of prompts is a mean of s less half a
+mean of |m_t - m_t'|^2 (`cv-order-2-identity` of docs/theory.md): it is at most the mean of s,
+whatever the weights of the pairs. Near prompts make it a better bound.
 """
 
 import math
@@ -123,7 +123,7 @@ def at_zero(near: Near, similarities: np.ndarray) -> Mean:
 class Known(NamedTuple):
     """What is known of the mean similarity of two outputs to one prompt."""
 
-    at_least: float  # Its lower limit, at 95%.
+    at_least: float  # Its lower limit, at about 95%.
     low: float  # The ends of its interval where it can be told, else NaN.
     high: float
 
@@ -184,7 +184,7 @@ class Bins(NamedTuple):
     """Mean similarities `[b]` of outputs by the distance of their prompts."""
 
     values: np.ndarray
-    low: np.ndarray  # The ends of a band that holds all of them in 95% of samples.
+    low: np.ndarray  # The ends of a band that holds all in about 95% of samples.
     high: np.ndarray
     changes: np.ndarray  # What each loses without each prompt, `[b, n]`.
     pairs: np.ndarray  # How many pairs of rows there are, by weight, `[b]`.

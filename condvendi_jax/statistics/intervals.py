@@ -1,8 +1,8 @@
 """Intervals of numbers: each is a function of the level, from an error and from what skews it.
 
-The level is the share of samples whose interval misses the truth, 0.05 for an interval at 95%; it
-may be an array. A difference is tested by the smallest level at which its interval excludes 0, so
-that a test and an interval cannot disagree.
+The level is about the share of samples whose interval misses the truth (docs/errors.md), 0.05 for
+one at 95%; it may be an array. A difference is tested by the smallest level at which its interval
+excludes 0, so that a test and an interval cannot disagree.
 """
 
 import functools

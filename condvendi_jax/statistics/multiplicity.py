@@ -12,8 +12,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """P-values adjusted for their number, by Holm's step-down (1979).
 
     The k-th smallest of m is multiplied by m - k + 1; none may be less than a smaller one's.
-    Rejecting those up to a level keeps the probability of any false rejection at that level,
-    whatever the dependence. Those that are NaN were not tested: they stay NaN and do not count.
+    If each p-value is valid, rejecting those up to a level keeps the probability of any false
+    rejection at it, whatever the dependence. NaN were not tested: they stay NaN and do not count.
     """
     rising = np.argsort(p_values)[: np.count_nonzero(~np.isnan(p_values))]  # NaN comes last.
     adjusted, times = np.full(len(p_values), np.nan), np.arange(rising.size, 0, -1)
@@ -45,7 +45,7 @@ def letter_display(models: Sequence[str], apart: set[frozenset[str]]) -> dict[st
 def rank_sets(ahead: np.ndarray) -> list[tuple[int, int]]:
     """The first and the last rank that each model may have; `ahead[i, j]`: a test puts i before j.
 
-    All hold at once where no test is wrong (Mogstad, Romano, Shaikh and Wilhelm, 2024, section 3).
+    All of them hold where no test is wrong (Mogstad, Romano, Shaikh and Wilhelm, 2024, section 3).
     """
     first, last = 1 + ahead.sum(axis=0), len(ahead) - ahead.sum(axis=1)
     return list(zip(first.tolist(), last.tolist(), strict=True))

@@ -46,9 +46,9 @@ def kl(p: Any, q: Any) -> Any:
 class EProcess:
     """Evidence against: at every look so far, the true mean similarity is at most the bound.
 
-    If it is, the evidence ever reaches 1 / alpha with a probability of at most alpha: it mixes
-    products of bets over stakes and starts (Ville 1939; Waudby-Smith and Ramdas 2024; Shin, Ramdas
-    and Rinaldo 2023). docs/proofs.md has the proof.
+    If it is, and answers are independent, the evidence ever reaches 1 / alpha with a probability of
+    at most alpha: it mixes products of bets over stakes and starts (Ville 1939; Waudby-Smith and
+    Ramdas 2024; Shin, Ramdas and Rinaldo 2023). docs/proofs.md has the proof.
 
     Args:
       baseline: similarities `[..., P]`. What is expected of each prompt is made of them: shrunk to
@@ -85,7 +85,7 @@ def after_each(similar: np.ndarray, good: np.ndarray, level: float) -> tuple[np.
     kernel, `good` `[k]` g in {0, 1}. The estimate is the mean over answers beside others (Good,
     1953). An end m is excluded where products of 1 - c (Y_t - m) / (1 - m), mixed over stakes c and
     starts, reach 1 / level (Ville, 1939): Y_t, whether answer t was new, has the mean M_(t-1), at
-    least M_k. All ends hold at once with probability 1 - level.
+    least M_k. All ends hold at once with probability 1 - level (`cv-new-answers`).
     """
     different = 1 - good * np.clip(similar, 0, 1)
     np.fill_diagonal(different, 1)

@@ -69,8 +69,8 @@ def test_ends_are_where_all_pairs_begin_to_reject(name):
     for end, outside in ((found.low, 1 / 1.001), (found.high, 1.001)):
         assert not rejected(h(1 / (end / outside)), blocks, 0.2)
         assert rejected(h(1 / (end * outside)), blocks, 0.2)
-    assert found.units == ("40 of 50 prompts" if name == "prompts" else f"{N} rows")
-    assert found.name == ("Conditional-RKE" if len(arguments) == 2 else "RKE")
+    words = {"prompts": "40 of 50 independent prompts"}.get(name, f"{N} independent rows")
+    assert (found.units, found.name) == (words, "Conditional-RKE" if len(arguments) == 2 else "RKE")
 
 
 @pytest.mark.parametrize("n", [2, 3, 40])
@@ -121,7 +121,7 @@ def test_rows_of_equal_prompts_are_independent_where_groups_say_so():
         finite_sample_interval(outputs, prompts, **KERNELS)
     pairs = cv.Pairs(outputs, prompts, **KERNELS, groups=np.arange(N))
     found = finite_sample_interval(pairs)
-    assert found.units == f"{N} rows"
+    assert found.units == f"{N} independent rows"
     squares = [
         gaussian_gram(of, width) ** 2 for of, width in zip(pairs.arrays, WIDTHS, strict=True)
     ]

@@ -81,7 +81,7 @@ def test_a_pair_says_what_each_encoder_shows():
         pair = Agreement("A", "B", {"one": one, "two": two}, *rest, p, p, p <= 0.05)
         lines = str(Consensus({}, {"one": "A > B"}, (pair,), 0.05)).splitlines()
         assert str(pair) == words and lines[0] == "one: A > B"
-        assert ["at most 5% of" in line for line in lines[2:]] == [True] * pair.holds
+        assert ["at most about 5% of" in line for line in lines[2:]] == [True] * pair.holds
         assert lines[1] == f"Under all 0: {'' if pair.holds else 'none; not under all: '}{words}"
 
 
