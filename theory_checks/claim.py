@@ -117,7 +117,6 @@ class Claim:
     name: str
     paper: str
     source: str
-    section: str
     kind: Kind
     stated: Form
     evidence: EvidenceFunction

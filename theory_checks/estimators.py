@@ -362,6 +362,21 @@ def good_and_different(rng: Rng, budget: Budget, value: Any) -> Evidence:
     return at_most(*zip(*rows, strict=True))
 
 
+@claim("cv-all-encoders")
+def encoders(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """Couplings of two p-values on a grid, with effects and without; equal ones attain levels."""
+    rows, k, alpha = [], np.arange(1, 41), np.arange(1, 11)[:, None] / 20
+    for trial in range(budget.trials(60)):
+        half, true = rng.permutation(20), rng.integers(-1, 2, (2, 1)) * (trial % 3 == 2)
+        ranks = [k, rng.permutation(k) if trial % 2 else k[np.append(half, half + 20)]]
+        more = np.clip((ranks if trial else [k, k]) - 4 * true, 1, 40)
+        p, sign = np.minimum(more, 41 - more) / 20, np.sign(20.5 - more)
+        wrong = np.any(sign != true, axis=0) & (sign[0] == sign[1])
+        pairs = np.c_[np.mean(wrong & (value[0]({"p_i": p}) < alpha + 0.01), axis=1), alpha]
+        rows += [*pairs, *pairs[: 10 * (trial == 0), ::-1]]
+    return at_most(*zip(*rows, strict=True))
+
+
 @claim("cv-shares")
 def shares(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Two laws of answers; their estimates by all samples of two answers each to one prompt."""

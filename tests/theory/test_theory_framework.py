@@ -27,7 +27,7 @@ HEADINGS = re.findall(r"^### (.*)$", (ROOT / "docs" / "proofs.md").read_text(), 
 
 def _claim(name="cv-a", evidence_function=None, **fields):
     function = evidence_function or (lambda rng, budget, value: at_most(rng.random(3), 1.0))
-    return Claim(name, "cv", "CV", "1", Kind.READING, Form("x"), function, **fields)
+    return Claim(name, "cv", "CV", Kind.READING, Form("x"), function, **fields)
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -184,7 +184,7 @@ def test_a_changed_formula_is_a_mutant_of_its_statement():
     ],
 )
 def test_what_a_claim_lacks_is_said(table, fields, message, monkeypatch):
-    table = {"paper": "cv", "source": "CV", "section": "1", **table}
+    table = {"paper": "cv", "source": "CV", **table}
     monkeypatch.setattr(statements, "texts", lambda: {"cv-new": table})
     with pytest.raises(ValueError, match=message):
         framework.claim("cv-new", **fields)(lambda rng, budget, value: at_most(0, 1))

@@ -10,7 +10,7 @@ place; `misprints` pieces of a false statement without which it shows other numb
 versions that are drawn by the symbols (`narrowing.py`), `slack` names those that do not fail (the
 bound is not that close, or the version is true, too), and `only` kinds of populations to which the
 statement is confined.
-`section` orders the table; `root` is an error of `roots.toml`; `proof` a heading of docs/proofs.md.
+`root` is an error of `roots.toml`; `proof` a heading of docs/proofs.md.
 White space does not count.
 """
 
