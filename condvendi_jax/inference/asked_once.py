@@ -71,7 +71,7 @@ def _of_repeated(pairs: Pairs, population: populations.Population, units: Any) -
 def _borrowed(pairs: Pairs, exact: populations.Population) -> float | None:
     """The share of Conditional-RKE, over pairs of different prompts, that is not of one prompt.
 
-    By the identity (docs/proofs.md) one over it is the mean similarity within prompts less half a
+    By `cv-order-2-identity` one over it is the mean similarity within prompts less half a
     squared MMD of near ones. Prompts count by how many others are similar to them.
     """
     kind, points = exact.answers.kind, exact.answers.points

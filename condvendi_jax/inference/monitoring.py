@@ -256,7 +256,7 @@ def monitor(
     """A monitor of the diversity of a model in training, from outputs of its start, the baseline.
 
     Every look adds evidence that Conditional-RKE of these prompts fell. Half of the level is the
-    baseline's error, half that of an `EProcess` (docs/proofs.md): where the score did not fall, an
+    baseline's error, half that of an `EProcess` (`cv-alarms`): where the score did not fall, an
     alarm has a probability of at most `level`, however many looks there are, if answers or batches
     are independent, and no rule chose the bandwidth from the baseline. If a setting of all prompts,
     such as the temperature, varies between looks, alarms may come too often. A rise raises none.

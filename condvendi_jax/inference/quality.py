@@ -1,4 +1,4 @@
-"""How many outputs are good, and how many of these are different (docs/proofs.md)."""
+"""How many outputs are good, and how many of these are different (`cv-good-and-different`)."""
 
 import functools
 import math

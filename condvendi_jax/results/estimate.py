@@ -46,7 +46,7 @@ class Quality(Result):
       share: the share of good outputs, a mean over prompts.
       number: of outputs among k draws that are good and do not count as the same as an earlier good
         one, a mean over prompts: the sum over m < k of E[g_1 (1 - g_2 k(x_1, x_2)^2) ...
-        (1 - g_(m+1) k(x_1, x_(m+1))^2)], where g is 1 if good, else 0 (docs/proofs.md).
+        (1 - g_(m+1) k(x_1, x_(m+1))^2)], where g is 1 if good, else 0 (`cv-good-and-different`).
       diversity: unbiased Conditional-RKE of good outputs of prompts with two or more; else NaN.
       prompts, left_out: how many prompts have k outputs and count, and how many have fewer.
       diverse_prompts: how many prompts have two good outputs.

@@ -11,7 +11,7 @@ are equal. The papers' scores have it, so that they grow with n. The unbiased on
   these prompts, with infinitely many answers to each;
 - elsewhere by the mean over all other rows: that of infinitely many rows.
 
-`PairMeans` has both, and the norms of any other design of prompts and answers (docs/proofs.md).
+`PairMeans` has both, and the norms of any other design (`cv-order-2-designs`).
 """
 
 import functools

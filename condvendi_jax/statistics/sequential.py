@@ -28,7 +28,7 @@ def upper_end(mean: Any, pairs: int, level: float) -> Any:
     """The largest s with `pairs` kl(mean, s) <= log(1 / level), `[...]`.
 
     The true mean similarity of P prompts exceeds it with probability at most `level`, if answers
-    are independent and `pairs` is P floor(k / 2), k the smallest number of them (docs/proofs.md).
+    are independent and `pairs` is P floor(k / 2), k the smallest number of them (`cv-alarms`).
     """
     low, high = np.asarray(mean, np.float64), np.ones(np.shape(mean))
     for _ in range(60):
@@ -48,7 +48,7 @@ class EProcess:
 
     If it is, and answers are independent, the evidence ever reaches 1 / alpha with a probability of
     at most alpha: it mixes products of bets over stakes and starts (Ville 1939; Waudby-Smith and
-    Ramdas 2024; Shin, Ramdas and Rinaldo 2023). docs/proofs.md has the proof.
+    Ramdas 2024; Shin, Ramdas and Rinaldo 2023). The claim is `cv-alarms`.
 
     Args:
       baseline: similarities `[..., P]`. What is expected of each prompt is made of them: shrunk to
