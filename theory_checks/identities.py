@@ -335,36 +335,31 @@ def _truncation_gap(rng, budget: Budget, value) -> Evidence:
     return compared("<=", rows, "t", "n", measured=measured)
 
 
+def _equal_but_one(mass: float, second: float, count: int, sign: int) -> np.ndarray:
+    """Numbers of this sum and sum of squares, equal but for one: larger, or smaller (sign -1)."""
+    mean, apart = mass / count, np.ones(count)
+    apart[-1] = 1 - count
+    deviation = np.sqrt(max(second / count - mean**2, 0.0) / max(count - 1, 1))
+    return (mean - sign * deviation * apart).clip(0)
+
+
 def _even_tail(mass: float, second: float, count: int, cap: float) -> np.ndarray:
     """The most even of `count` numbers in [0, cap] of this sum and sum of squares.
 
     Some are at the cap, the others are equal but for one that is larger.
     """
-    k, at_cap = 0, 0.0
-    while k + 1 < count and (k + 1) * cap <= mass:
-        rest = mass - (k + 1) * cap
-        if (k + 1) * cap**2 + rest**2 / (count - k - 1) > second * (1 + 1e-14):
+    tail, rounding = [], 1e-14 * second
+    while len(tail) + 1 < count and mass >= cap:
+        if cap**2 + (mass - cap) ** 2 / (count - len(tail) - 1) > second + rounding:
             break
-        k, at_cap = k + 1, (k + 1) * cap
-    free, mean = count - k, (mass - at_cap) / (count - k)
-    square = second - k * cap**2 if k else second
-    deviation = np.sqrt(max(square / free - mean**2, 0.0))
-    tail = np.full(count, max(mean - deviation / np.sqrt(max(free - 1, 1)), 0.0))
-    tail[:k], tail[k] = cap, mean + deviation * np.sqrt(free - 1)
-    return tail
+        tail, mass, second = [*tail, cap], mass - cap, second - cap**2
+    return np.append(tail, _equal_but_one(mass, second, count - len(tail), 1))
 
 
 def _uneven_tail(mass: float, second: float, count: int, cap: float) -> np.ndarray:
     """The least even ones: some equal, one smaller, then zeros; the cap never binds."""
-    tail = np.zeros(count)
-    if mass > 0:
-        k = int(np.clip(mass**2 / second + 1e-12, 1, max(count - 1, 1)))
-        used = min(k + 1, count)
-        mean = mass / used
-        deviation = np.sqrt(max(second / used - mean**2, 0.0))
-        tail[:k] = mean + (deviation / np.sqrt(k) if used > k else 0.0)
-        tail[k:used] = max(mean - deviation * np.sqrt(k), 0.0)
-    return tail
+    used = int(min(mass**2 / second + 1e-12, count - 1)) + 1 if mass > 0 else 1
+    return np.pad(_equal_but_one(mass, second, used, -1), (0, count - used))
 
 
 def _extremes(p: np.ndarray, t: int, given: Callable[..., Any] | None = None) -> list[np.ndarray]:

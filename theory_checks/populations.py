@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import entr, softmax
 
 from theory_checks import numerics
-
-_NEGLIGIBLE = 1e-300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,20 +37,14 @@ class Spectrum:
     def entropy(self, order: float) -> float:
         """Renyi entropy of this order in nats (von Neumann at order 1)."""
         if order == 1:
-            kept = self.values > _NEGLIGIBLE
-            values = self.values[kept]
-            return float(-self.copies[kept] @ (values * np.log(values)))
+            return float(self.copies @ entr(self.values))
         return order / (1 - order) * self.log_norm(order)
 
     def truncated(self, t: int) -> "Spectrum":
         """The t largest entries, shifted to unit sum (the projection of CV Lemma A)."""
-        order = np.argsort(-self.values)
-        values, copies = self.values[order], self.copies[order]
-        before = np.concatenate([[0.0], np.cumsum(copies)[:-1]])
-        kept = np.clip(t - before, 0.0, copies)
-        missing = 1.0 - kept @ values
-        values, kept = np.append(values, 0.0), np.append(kept, t - kept.sum())
-        return Spectrum(np.maximum(values + missing / t, 0.0), kept)
+        entries = np.repeat(self.values, np.minimum(self.copies, t).astype(int))
+        shifted = numerics.truncate(np.pad(entries, (0, t)), t)
+        return Spectrum(np.maximum(shifted, 0.0), np.ones(t))
 
 
 def distance(first: Spectrum, second: Spectrum, order: float) -> float:
@@ -112,6 +104,7 @@ class Mixture:
         prompt_weights: probability of each prompt atom, `[p]`.
         prompt_gram: k_T between the prompt atoms, `[p, p]`.
         weights: mixture weights omega, `[m]`.
+        mode_spectrum: the mixture weights as a spectrum.
         means: of the components, `[m, d]`.
         mean_gram: k_T between them, `[m, m]`.
         deviations: squared distances of the prompt atoms from their means, `[p]`.
@@ -134,6 +127,7 @@ class Mixture:
             np.add.at(self.prompt_weights, block.prompts, block.weights)
         self.prompt_gram = numerics.gaussian(self.location)
         self.weights = self.members @ self.prompt_weights
+        self.mode_spectrum = Spectrum(self.weights, np.ones(self.modes))
         self.means = self.members * self.prompt_weights @ self.location / self.weights[:, None]
         self.mean_gram = numerics.gaussian(self.means)
         self.deviations = ((self.location - self.means[self.component]) ** 2).sum(-1)
@@ -166,11 +160,6 @@ class Mixture:
         return spectrum(self.blocks, self.same)
 
     @functools.cached_property
-    def mode_spectrum(self) -> Spectrum:
-        """The mixture weights as a spectrum."""
-        return Spectrum(self.weights, np.ones(self.modes))
-
-    @property
     def images(self) -> float:
         """Number of distinct outputs."""
         grams = [(np.atleast_2d(block.gram).round(9), block.copies) for block in self.blocks]
