@@ -111,8 +111,7 @@ def _draw(rng: np.random.Generator, t: int = T, alike: bool = False, n: int = N)
     """A batch at which differences stay clear of ties at t and of zero eigenvalues."""
     while True:
         z, prompts = rng.normal(size=(n, DIMENSION)), rng.normal(size=(n, 2))
-        prompts = 0 * prompts if alike else prompts
-        batch = Batch(z, prompts, rng.uniform(0.7, 2.0))
+        batch = Batch(z, prompts * (not alike), rng.uniform(0.7, 2.0))
         values = np.append(np.linalg.eigvalsh(batch.product() / n)[::-1], 0.0)
         if min(values[t - 1] - values[t], values[n - 1]) > 5 * STEP:
             return batch
@@ -265,16 +264,14 @@ def size_of_a_push(rng: np.random.Generator, budget: Budget, value: Any) -> Evid
         away, push = batch.z[-1] - batch.z[0], batch.library()
         joint, gram_t = batch.product(), batch.gram_t
         names = {"s": batch.conditional_rke(), r"\sigma": batch.bandwidth}
+        names |= {r"\lVert\Delta\rVert": np.linalg.norm(away)}
         names |= {r"\lVert S\rVert_F": np.sqrt(np.sum(joint**2))}
         names |= {r"\lVert K_T\rVert_F": np.sqrt(np.sum(gram_t**2))}
         names |= {"k_T^2(t_i,t_n)": gram_t[:-1, -1:] ** 2, "S_{in}": joint[:-1, -1:]}
-        most, least = (
-            form(names | {r"\lVert\Delta\rVert": np.linalg.norm(away)}) for form in value
-        )
-        sides = [(np.linalg.norm(push), most)]
+        most, least = (form(names) for form in value)
+        rows.append((np.linalg.norm(push), most))
         # Attained: the others at one point at distance sigma / sqrt(2), or for the second near it.
-        sides += [sides[0][::-1]] if trial % 4 == 1 else []
-        sides += [(least, push @ away)] if together else []
-        sides += [(push @ away / 1.01, least)] if trial == 3 else []
-        rows += sides
+        rows += [rows[-1][::-1]] if trial % 4 == 1 else []
+        rows += [(least, push @ away)] if together else []
+        rows += [(push @ away / 1.01, least)] if trial == 3 else []
     return compared("<=", rows)

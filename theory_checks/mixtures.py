@@ -41,10 +41,6 @@ SPREAD = [
     (far_prompts(p, d, n), a) for p, d, n in ((0.1, 1, 50), (0.01, 0.5, 1e5)) for a in (2.0, 4.0)
 ]
 HIGH = [(two_prompts(0.005), 150.0), (two_prompts(0.005), 1000.0)]
-CUT = [(populations.square(t), float(t)) for t in (2, 10)]
-CUT += at(2.0, one_component(4.0, share=0.1))
-CUT += [(two_prompts(k), t) for k in (0.02, 0.2) for t in (2.0, 5.0)]
-CUT += [(far_prompts(p, 0.5, 4), t) for p in (1e-3, 1e-2) for t in (2.0, 20.0)]
 EQUAL = two_prompts(0.3)
 """At every order its score lies above the aggregate as far as the bounds allow."""
 CLOSE = one_component(0.05, False, 0.02)
@@ -54,19 +50,15 @@ ONE_IMAGE = at(2.0, *TOGETHER)
 
 
 CASES: dict[str, Callable[[Mixture], Any]] = {
-    "one component": lambda mixture: mixture.modes == 1,
-    "two components": lambda mixture: mixture.modes == 2,
-    "one dimension": lambda mixture: mixture.location.shape[1] == 1,
-    "equal weights": lambda mixture: np.ptp(mixture.weights) < 1e-12,
-    "point prompts": lambda mixture: np.all(mixture.variances < 1e-20),
-    "a mode of one image": lambda mixture: np.any(
-        np.diag(mixture.pairs[2]) > (1 - 1e-9) * mixture.weights**2
-    ),
-    "modes without a common image": lambda mixture: (
-        np.count_nonzero(mixture.pairs[1]) == mixture.modes
-    ),
-    "orthogonal images": lambda mixture: all(np.all(b.gram == 1) for b in mixture.blocks),
-    "bandwidth 2": lambda mixture: mixture.bandwidth == 2,
+    "one component": lambda m: m.modes == 1,
+    "two components": lambda m: m.modes == 2,
+    "one dimension": lambda m: m.location.shape[1] == 1,
+    "equal weights": lambda m: np.ptp(m.weights) < 1e-12,
+    "point prompts": lambda m: np.all(m.variances < 1e-20),
+    "a mode of one image": lambda m: np.any(np.diag(m.pairs[2]) > (1 - 1e-9) * m.weights**2),
+    "modes without a common image": lambda m: np.count_nonzero(m.pairs[1]) == m.modes,
+    "orthogonal images": lambda m: all(np.all(b.gram == 1) for b in m.blocks),
+    "bandwidth 2": lambda m: m.bandwidth == 2,
 }
 """What a search may have been confined to, by its name in the statements."""
 
@@ -130,8 +122,8 @@ def hunt(
             for lhs, rhs in zip(*sides(mixture, order), strict=True):
                 with np.errstate(divide="ignore", invalid="ignore"):
                     left, right = (lhs / rhs, 1.0) if relative else (lhs, rhs)
-                left, met = 0.0 if abs(left) < _ROUNDING else left, left == left and right == right
-                rows.append((left, right, met, *shown, lhs, rhs))
+                left = 0.0 if abs(left) < _ROUNDING else left
+                rows.append((left, right, not np.isnan([left, right]).any(), *shown, lhs, rhs))
                 tried.append(mixture)
 
         for (mixture, order), bandwidth in itertools.product(examples, (2.0, 0.01)):
@@ -338,7 +330,7 @@ def order_two(forms: Any, mixture: Mixture, _: float) -> tuple[np.ndarray, np.nd
     down, up, eps, rows = -low(names), high(names), names[r"\varepsilon"], sums(names)
     top = np.linalg.eigvalsh(names["C_{ij}"])[-1] - 1
     within = mixture.prompt_gram * mixture.same
-    apart = populations.spectrum(mixture.blocks, within), mixture.prompts_under(within)
+    apart = (populations.spectrum(blocks, within) for blocks in (mixture.blocks, mixture.alone))
     together = mixture.joint, mixture.prompts
     log_rke, log_r = (joint.entropy(2) - prompts.entropy(2) for joint, prompts in (together, apart))
     off = log_rke - log_r
@@ -448,22 +440,17 @@ def orthonormal(gram: np.ndarray) -> np.ndarray:
     return np.linalg.inv(np.linalg.cholesky(gram))
 
 
-def single_prompts(means: Sequence[Any], weights: Sequence[float]) -> Mixture:
-    """Prompts with one image for all."""
-    return populations.listed(means, np.array(weights)[:, None])
-
-
 def neighbours(count: int, distance: float, step: float, weight: float) -> Mixture:
-    """`count` neighbours of this weight each, from `distance` on, then one prompt at the origin."""
+    """`count` prompts of this weight from `distance` on, one at the origin; one image for all."""
     means = [*(distance + step * np.arange(count)), 0.0]
-    return single_prompts(means, [weight] * count + [1 - count * weight])
+    return populations.listed(means, [weight] * count + [1 - count * weight])
 
 
 POINTS = at(
     2.0,
-    single_prompts([0, 1], [1 / 2] * 2),
-    single_prompts([0, 1, -1], [1 / 3] * 3),
-    single_prompts([(0, 0), (1, 0), (0.5, 0.9)], [1 / 3] * 3),
+    populations.listed([0, 1], [1 / 2] * 2),
+    populations.listed([0, 1, -1], [1 / 3] * 3),
+    populations.listed([(0, 0), (1, 0), (0.5, 0.9)], [1 / 3] * 3),
     *(neighbours(2, *case) for case in ((3, 0.5, 1 / 3), (2, 0.7, 1 / 3), (2.5, 0.6, 1e-7))),
     *(neighbours(2, *case) for case in ((2.5, 0.3, 1e-3), (3, 0.3, 1e-5))),
     *(neighbours(n, 3, 0.3, weight) for n, weight in ((4, 1e-5), (6, 1e-5), (6, 1e-8))),
@@ -500,9 +487,8 @@ def _eq_17(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     if not _apart(gram):
         return np.nan, np.nan
     inner = np.tril((gram @ orthonormal(gram).T) ** 2, -1)
-    names = names_of_means(mixture)
     two = [0] if len(gram) == 2 and "lambda" in forms[0].text else []  # Equality.
-    return exchanged(2 * weights @ inner.sum(1), forms[0](names), two)
+    return exchanged(2 * weights @ inner.sum(1), forms[0](names_of_means(mixture)), two)
 
 
 @hunt("cv-eq-18", examples=POINTS + at(2.0, neighbours(2, 5, 0.05, 1e-14)), relative=True)
@@ -588,7 +574,10 @@ def _normaliser_step(forms: Any, mixture: Mixture, order: float) -> tuple[float,
 # --- Theorem 7: von Neumann entropy, truncated and whole ------------------------------------------
 
 
-CUT += at(2.0, *TOGETHER, CLOSE, one_component(5.0, False, 0.3))
+CUT = [(populations.square(t), float(t)) for t in (2, 10)]
+CUT += [(two_prompts(k), t) for k in (0.02, 0.2) for t in (2.0, 5.0)]
+CUT += [(far_prompts(p, 0.5, 4), t) for p in (1e-3, 1e-2) for t in (2.0, 20.0)]
+CUT += at(2.0, *TOGETHER, CLOSE, one_component(4.0, share=0.1), one_component(5.0, False, 0.3))
 CUT += at(61.0, far_prompts(0.1, 4.0, 1, 30), far_prompts(0.5, 4.0, 1, 30))
 CUT += at(5.0, far_prompts(0.5, 1.0, 1, 2))
 
@@ -617,11 +606,9 @@ _WIDE = [one_component(6.0), one_component(6.0, False), populations.typical(2.0,
 @hunt("cv-theorem-7-von-neumann", orders=(1.0,), examples=at(1.0, EQUAL, RARE[1][0], *_WIDE))
 def holevo_bounds(forms: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
     """The prompts' own entropies below and above."""
-    own = []
-    for members, weight in zip(mixture.members, mixture.weights, strict=True):
-        state = members * mixture.prompt_weights / weight
-        own.append(float(numerics.entropy(numerics.spectrum(mixture.prompt_gram, state))))
-    names = {r"\omega_i": mixture.weights, r"H(C_{T\mid i})": column(np.array(own))}
+    states = mixture.members * mixture.prompt_weights / column(mixture.weights)
+    own = numerics.entropy(numerics.spectrum(mixture.prompt_gram, states))
+    names = {r"\omega_i": mixture.weights, r"H(C_{T\mid i})": column(own)}
     names |= {r"H(\omega)": mixture.mode_spectrum.entropy(1)}
     low, high = (form(names | {"H(C_T)": mixture.prompts.entropy(1)}) for form in forms)
     return gap_within({_WIDE[0].label: 0, EQUAL.label: 1}, (-low, high), mixture, order)

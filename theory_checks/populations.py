@@ -102,6 +102,7 @@ class Mixture:
         members: which prompt atoms are of which component, `[m, p]` of zeros and ones.
         same: the kernel that is 1 within components and 0 between them, `[p, p]`.
         prompt_weights: probability of each prompt atom, `[p]`.
+        alone: the prompt atoms with one image for all, as blocks.
         prompt_gram: k_T between the prompt atoms, `[p, p]`.
         weights: mixture weights omega, `[m]`.
         mode_spectrum: the mixture weights as a spectrum.
@@ -125,6 +126,7 @@ class Mixture:
         self.prompt_weights = np.zeros(len(self.component))
         for block in self.blocks:
             np.add.at(self.prompt_weights, block.prompts, block.weights)
+        self.alone = (Block(np.arange(len(self.component)), self.prompt_weights),)
         self.prompt_gram = numerics.gaussian(self.location)
         self.weights = self.members @ self.prompt_weights
         self.mode_spectrum = Spectrum(self.weights, np.ones(self.modes))
@@ -132,10 +134,6 @@ class Mixture:
         self.mean_gram = numerics.gaussian(self.means)
         self.deviations = ((self.location - self.means[self.component]) ** 2).sum(-1)
         self.variances = self.members @ (self.prompt_weights * self.deviations) / self.weights
-
-    def prompts_under(self, prompt_gram: np.ndarray) -> Spectrum:
-        """Spectrum of the prompt operator under this kernel of the prompts, `[p, p]`."""
-        return spectrum([Block(np.arange(len(prompt_gram)), self.prompt_weights)], prompt_gram)
 
     @functools.cached_property
     def joint(self) -> Spectrum:
@@ -145,7 +143,7 @@ class Mixture:
     @functools.cached_property
     def prompts(self) -> Spectrum:
         """Spectrum of C_T."""
-        return self.prompts_under(self.prompt_gram)
+        return spectrum(self.alone, self.prompt_gram)
 
     @functools.cached_property
     def outputs(self) -> list[Spectrum]:
@@ -206,18 +204,17 @@ def listed(
 
     Args:
         location: prompts in bandwidths, `[p]` or `[p, d]`.
-        table: P(prompt, image), `[p, images]`.
+        table: P(prompt, image), `[p, images]`, or `[p]` for one image.
         component: of each prompt; where not given, each is a component of its own.
         copies: number of orthogonal images that each column stands for: one number, or `[images]`.
         label: one line that says what the population is.
     """
-    table = np.asarray(table, float)
+    location, table = (np.reshape(np.asarray(x, float), (len(x), -1)) for x in (location, table))
     blocks = []
     for column, many in zip(table.T, np.broadcast_to(copies, table.shape[1]), strict=True):
         rows = np.flatnonzero(column)
         blocks.append(Block(rows, column[rows], copies=float(many)))
     component = range(len(table)) if component is None else component
-    location = np.reshape(np.asarray(location, float), (len(table), -1))
     return Mixture(np.array(component), location, tuple(blocks), label)
 
 
@@ -266,7 +263,7 @@ def one_component(
         f"one component: prompts {distance_:g} sigma apart of shares {1 - share:g} and {share:g}, "
         f"{shown}"
     )
-    table = np.array([[1 - share, 0], [0, share]]) if own else [[1 - share], [share]]
+    table = np.diag([1 - share, share]) if own else [1 - share, share]
     return listed([0, distance_], table, component=[0, 0], copies=copies, label=label)
 
 
@@ -274,7 +271,7 @@ def two_prompts(kernel: float, own: bool = True) -> Mixture:
     """Two equally likely prompts with this kernel value: an image each, or one for both."""
     shown = "each always its own orthogonal image" if own else "one and the same image"
     label = f"two equally likely prompts, k_T = {kernel:.4g}, {shown}"
-    table = np.eye(2) / 2 if own else [[0.5], [0.5]]
+    table = np.eye(2) / 2 if own else [0.5, 0.5]
     return listed([0, np.sqrt(-2 * np.log(kernel))], table, label=label)
 
 
