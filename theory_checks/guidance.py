@@ -20,24 +20,17 @@ STEP, TOLERANCE = 1e-3, 1e-8
 N, T, DIMENSION, PROMPT_BANDWIDTH = 6, 3, 3, 1.5
 
 
-def difference(function: Callable[[float], Any], step: float = STEP) -> Any:
-    """Derivative at 0 by the five-point central difference."""
-    near = function(step) - function(-step)
-    return (8 * near - (function(2 * step) - function(-2 * step))) / (12 * step)
+def difference(
+    function: Callable[[Any], Any], at: Any = 0.0, along: Any = 1.0, step: float = STEP
+) -> Any:
+    """Derivative at a point along a direction by the five-point central difference."""
+    near, far = (function(at + k * along) - function(at - k * along) for k in (step, 2 * step))
+    return (8 * near - far) / (12 * step)
 
 
 def truncated_entropy(matrix: np.ndarray, t: int) -> float:
     """H^(t) of CV eq. 23, in nats, with 0 log 0 = 0."""
     return float(numerics.entropy(numerics.truncate(np.linalg.eigvalsh(matrix), t)))
-
-
-def entropy_along(matrix: np.ndarray, direction: np.ndarray, t: int) -> Callable[[float], float]:
-    """H^(t) on a line of matrices, as a function of the step."""
-    return lambda step: truncated_entropy(matrix + step * direction, t)
-
-
-def _inverse_square(matrix: np.ndarray, direction: np.ndarray, step: float) -> float:
-    return 1 / float(np.sum((matrix + step * direction) ** 2))
 
 
 EQ_24, EQ_26, EQ_27 = latex.formulas(statements.texts()["cv-eq-25"]["printed"])
@@ -91,7 +84,7 @@ class Batch:
         """Gradient in the last latent by differences."""
         moves = np.zeros((self.z.shape[1], *self.z.shape))
         moves[:, -1] = np.eye(self.z.shape[1])
-        return np.array([difference(lambda h, m=m: function(self.z + h * m)) for m in moves])
+        return np.array([difference(function, self.z, move) for move in moves])
 
     def accumulate(
         self, in_kernel: np.ndarray, score: float = 1.0, form: Any = EQ_27
@@ -109,10 +102,8 @@ class Batch:
         kernels = cv.Gaussian(self.bandwidth), cv.Gaussian(PROMPT_BANDWIDTH)
         named: Any = {"output_kernel": kernels[0], "prompt_kernel": kernels[1], "window": 0}
         named |= {"prompt_size": self.prompts.shape[1]} | ({"truncation": t} if t else {})
-        kind = cv.guidance.conditional_vendi if t else cv.guidance.conditional_rke
-        guide = kind(**named)
-        state = guide.init(self.z)
-        updates, _ = guide.update(0 * self.z, state, self.z, prompts=self.prompts)
+        guide = (cv.guidance.conditional_vendi if t else cv.guidance.conditional_rke)(**named)
+        updates, _ = guide.update(0 * self.z, guide.init(self.z), self.z, prompts=self.prompts)
         return np.asarray(updates)[-1]
 
 
@@ -120,8 +111,7 @@ def _draw(rng: np.random.Generator, t: int = T, alike: bool = False, n: int = N)
     """A batch at which differences stay clear of ties at t and of zero eigenvalues."""
     while True:
         z, prompts = rng.normal(size=(n, DIMENSION)), rng.normal(size=(n, 2))
-        prompts = 0 * prompts if alike else prompts
-        batch = Batch(z, prompts, rng.uniform(0.7, 2.0))
+        batch = Batch(z, prompts * (not alike), rng.uniform(0.7, 2.0))
         values = np.append(np.linalg.eigvalsh(batch.product() / n)[::-1], 0.0)
         if min(values[t - 1] - values[t], values[n - 1]) > 5 * STEP:
             return batch
@@ -138,10 +128,6 @@ def _matrix(rng: np.random.Generator, values: Any) -> np.ndarray:
     return (basis * (np.array(values) / np.sum(values))) @ basis.T
 
 
-def _stack(parts: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(part) for part in parts])
-
-
 @claim(
     "cv-eq-24-tie",
     stated=lambda inner, r: inner[:r],
@@ -155,29 +141,28 @@ def derivative_at_ties(rng: np.random.Generator, budget: Budget, value: Any) -> 
     first, form = value
     by_hand, along = np.diag([0.5, 0.25, 0.25]), np.diag([0.0, 1.0, -1.0])
     cases = [(by_hand, along, 2), (by_hand, -along, 2)]
-    for trial in range(budget.trials(8)):
-        values, t = (([0.4, 0.2, 0.1, 0.1, 0.1], 3), ([0.4, 0.2, 0.2, 0.2], 3))[trial % 2]
-        cases.append((_matrix(rng, values), _symmetric(rng, len(values)), t))
-    formula, measured, ranks, step = [], [], [], 1e-5
+    for values in ([0.4, 0.2, 0.1, 0.1, 0.1], [0.4, 0.2, 0.2, 0.2]) * budget.trials(4):
+        cases.append((_matrix(rng, values), _symmetric(rng, len(values)), 3))
+    rows, step = [], 1e-5
     for matrix, along, t in cases:
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh(matrix))
         mu, above = values + (1 - values[:t].sum()) / t, values > values[t - 1] + 1e-9
         space = vectors[:, np.abs(values - values[t - 1]) < 1e-9]
         inner = np.linalg.eigvalsh(space.T @ along @ space)[::-1]
-        ranks.append(t - above.sum())
+        r = t - above.sum()
         names = {r"\bar\ell_t": np.log(mu[:t]).mean(), r"\mu_i": mu[above], r"\mu_t": mu[t - 1]}
         names[r"v_i^\top E v_i"] = np.diag(vectors.T @ along @ vectors)[above]
-        formula.append(form(names | {r"\lambda_j(U^\top E U)": first(inner, ranks[-1])}))
+        formula = form(names | {r"\lambda_j(U^\top E U)": first(inner, r)})
         near = [truncated_entropy(matrix + k * step * along, t) for k in range(3)]
-        measured.append((-3 * near[0] + 4 * near[1] - near[2]) / (2 * step))
-    return equal(formula, measured, tolerance=1e-6, parameters={"r": ranks})
+        rows.append((formula, (-3 * near[0] + 4 * near[1] - near[2]) / (2 * step), r))
+    return compared("==", rows, "r", tolerance=1e-6)
 
 
 @claim("cv-eq-24-singular", stated=0, mutants={"the same for t below the rank": 3})
 def gradient_of_repeated_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Latent gradients where A is singular; the guided latent distinct, or itself repeated."""
     less, form = value
-    cases = [(Batch(np.array([[0.0], [0.0], [1.0]]), np.zeros((3, 1))), 3)]
+    rows, cases = [], [(Batch(np.array([[0.0], [0.0], [1.0]]), np.zeros((3, 1))), 3)]
     for trial in range(budget.trials(6)):
         t = N - less - (trial in (1, 3))
         batch = _draw(rng, t)
@@ -185,12 +170,11 @@ def gradient_of_repeated_pairs(rng: np.random.Generator, budget: Budget, value: 
             again = -1 if trial == 0 else 1
             batch.z[again], batch.prompts[again] = batch.z[0], batch.prompts[0]
         cases.append((batch, t))
-    found = []
     for batch, t in cases:
         slope = printed_gradient(batch.product() / batch.n, t, form)
-        found.append(batch.accumulate(chain(slope, batch.gram_t)))
-    measured = [batch.measured(batch.entropy(t)) for batch, t in cases]
-    return equal(_stack(found), _stack(measured), tolerance=1e-6)
+        found = batch.accumulate(chain(slope, batch.gram_t))
+        rows += zip(found, batch.measured(batch.entropy(t)), strict=True)
+    return compared("==", rows, tolerance=1e-6)
 
 
 @claim("cv-eq-21-23")
@@ -232,13 +216,13 @@ def latent_gradient(rng: np.random.Generator, budget: Budget, value: Any) -> Evi
         batch, along = _draw(rng, t, alike, n), _symmetric(rng, n)
         joint, gram_t = batch.product() / n, batch.gram_t
         in_kernel = chain(printed_gradient(joint, t, in_matrix), gram_t, in_gram)
-        printed += [[np.sum(in_kernel * along)], batch.accumulate(in_kernel, 1.0, in_latent)]
-        line = entropy_along(joint, along * gram_t / n, t)
-        measured += [[difference(line, 1e-4)], batch.measured(batch.entropy(t))]
+        printed += [np.sum(in_kernel * along), batch.accumulate(in_kernel, 1.0, in_latent)]
+        slope = difference(partial(truncated_entropy, t=t), joint, along * gram_t / n, 1e-4)
+        measured += [slope, batch.measured(batch.entropy(t))]
         if t == T:
             printed.append(batch.accumulate(in_kernel, batch.score(T), in_latent))
             measured.append(batch.library(T))
-    return equal(_stack(printed), _stack(measured), tolerance=1e-6)
+    return equal(np.hstack(printed), np.hstack(measured), tolerance=1e-6)
 
 
 @claim("cv-rke-guidance")
@@ -259,11 +243,10 @@ def order_2_gradients(rng: np.random.Generator, budget: Budget, value: Any) -> E
         found += [value[0](names), np.sum(slope * along), np.sum(in_kernel * along)]
         found += [batch.accumulate(in_kernel), value[3](names)]
         others.append(np.exp(entropies[1] - entropies[0]))
-        for step in (along, along * gram_t):
-            line = partial(_inverse_square, joint, step)
-            others.append(np.sum(gram_t**2) * difference(line))
+        for change in (along, along * gram_t):
+            others.append(np.sum(gram_t**2) * difference(lambda s: 1 / np.sum(s**2), joint, change))
         others += [batch.library(), batch.measured(batch.conditional_rke)]
-    return equal(_stack(found), _stack(others), tolerance=TOLERANCE)
+    return equal(np.hstack(found), np.hstack(others), tolerance=TOLERANCE)
 
 
 @claim("cv-rke-guidance-step")
@@ -281,16 +264,14 @@ def size_of_a_push(rng: np.random.Generator, budget: Budget, value: Any) -> Evid
         away, push = batch.z[-1] - batch.z[0], batch.library()
         joint, gram_t = batch.product(), batch.gram_t
         names = {"s": batch.conditional_rke(), r"\sigma": batch.bandwidth}
+        names |= {r"\lVert\Delta\rVert": np.linalg.norm(away)}
         names |= {r"\lVert S\rVert_F": np.sqrt(np.sum(joint**2))}
         names |= {r"\lVert K_T\rVert_F": np.sqrt(np.sum(gram_t**2))}
         names |= {"k_T^2(t_i,t_n)": gram_t[:-1, -1:] ** 2, "S_{in}": joint[:-1, -1:]}
-        most, least = (
-            form(names | {r"\lVert\Delta\rVert": np.linalg.norm(away)}) for form in value
-        )
-        sides = [(np.linalg.norm(push), most)]
+        most, least = (form(names) for form in value)
+        rows.append((np.linalg.norm(push), most))
         # Attained: the others at one point at distance sigma / sqrt(2), or for the second near it.
-        sides += [sides[0][::-1]] if trial % 4 == 1 else []
-        sides += [(least, push @ away)] if together else []
-        sides += [(push @ away / 1.01, least)] if trial == 3 else []
-        rows += sides
+        rows += [rows[-1][::-1]] if trial % 4 == 1 else []
+        rows += [(least, push @ away)] if together else []
+        rows += [(push @ away / 1.01, least)] if trial == 3 else []
     return compared("<=", rows)

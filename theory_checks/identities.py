@@ -10,7 +10,7 @@ import numpy as np
 
 from theory_checks import latex, numerics
 from theory_checks.claim import claim
-from theory_checks.evidence import Budget, Evidence, at_most, compared, equal, limit
+from theory_checks.evidence import Budget, Evidence, compared, limit
 from theory_checks.numerics import entropy, gaussian, spectrum
 
 ORDERS = (0.5, 1.0, 1.5, 2.0, 3.0, np.inf)
@@ -24,8 +24,10 @@ def _pairs(rng: np.random.Generator, n: int = 12) -> tuple[np.ndarray, np.ndarra
     return rng.normal(size=(n, 3)) * rng.choice([0.1, 1.0, 5.0]), prompts
 
 
-def _grams(outputs: np.ndarray, prompts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return gaussian(outputs), gaussian(prompts, bandwidth=0.7)
+def _grams(rng: np.random.Generator, trial: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian Grams of 12, 11 or 10 such pairs, by the trial; all of one prompt in trial 0."""
+    outputs, prompts = _pairs(rng, 12 - trial % 3)
+    return gaussian(outputs), gaussian(prompts * (trial > 0), bandwidth=0.7)
 
 
 def _line(coordinates: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -62,29 +64,27 @@ def _trace_forms(order: int, k_x: np.ndarray, k_t: np.ndarray) -> np.ndarray:
 @claim("cv-eq-8", stated=5, mutants={"information of order 2": 2})
 def _product(rng, budget: Budget, value) -> Evidence:
     """The formulas at order 2; at orders 2 to 5 traces of powers, and the product."""
-    lhs, rhs, orders = [], [], []
+    rows = []
     for trial in range(budget.trials(60)):
-        outputs, prompts = _pairs(rng, 12 - trial % 3)
-        k_x, k_t = _grams(outputs, prompts * (trial > 0))
+        k_x, k_t = _grams(rng, trial)
         names = {"K_X": latex.matrix(k_x), "K_T": latex.matrix(k_t), "n": len(k_x)}
         rke, *factors = (form(names) for form in value[1:])
-        lhs.append(np.exp(entropy(spectrum(k_x), 2.0)))
-        rhs.append(rke)
-        orders += [2] + [order for order in (2, 3, 4, 5) for _ in range(5)]
+        rows.append((np.exp(entropy(spectrum(k_x), 2.0)), rke, 2))
         for order in (2, 3, 4, 5):
             conditional = np.exp(numerics.conditional_entropy(k_x, k_t, order))
             information = np.exp(numerics.information(k_x, k_t, min(order, value[0])))
-            lhs += [conditional, information] * 2 + [conditional * information]
-            conditional, information, whole = _trace_forms(order, k_x, k_t)
-            rhs += [*(factors if order == 2 else (conditional, information))]
-            rhs += [conditional, information, whole]
-    return equal(lhs, rhs, parameters={"order": orders})
+            found = conditional, information, conditional * information
+            rows += [
+                (*pair, order) for pair in zip(found, _trace_forms(order, k_x, k_t), strict=True)
+            ]
+            rows += [(*pair, 2) for pair in zip(found, factors, strict=False) if order == 2]
+    return compared("==", rows, "order")
 
 
 @claim("cv-proposition-1")
 def _same_eigenvalues(rng, budget: Budget, value) -> Evidence:
     """Spectra of the Gram and of the operator, by features; the entropies of both."""
-    lhs, rhs = [], []
+    rows = []
     for _ in range(budget.trials(60)):
         x, t = _features(rng)
         n, pairs = len(x), np.einsum("ni,nj->nij", x, t).reshape(len(x), -1)
@@ -92,14 +92,14 @@ def _same_eigenvalues(rng, budget: Budget, value) -> Evidence:
         gram = np.linalg.eigvalsh(value[0](names))
         operators = [np.linalg.eigvalsh(phi.T @ phi / n) for phi in (pairs, x, t)]
         size = max(n, pairs.shape[1])
-        lhs += [*np.sort(np.pad(gram, (size - n, 0)))]
-        rhs += [*np.sort(np.pad(operators[0], (size - pairs.shape[1], 0)))]
+        padded = (np.pad(each, (size - len(each), 0)) for each in (gram, operators[0]))
+        rows += zip(*map(np.sort, padded), strict=True)
         for order in (1.0, 2.0, 3.0, np.inf):
             joint, outputs, prompts = (entropy(each.clip(0), order) for each in operators)
-            lhs += [numerics.conditional_entropy(x @ x.T, t @ t.T, order)]
-            lhs += [numerics.information(x @ x.T, t @ t.T, order)]
-            rhs += [joint - prompts, outputs + prompts - joint]
-    return equal(lhs, rhs)
+            conditional = numerics.conditional_entropy(x @ x.T, t @ t.T, order)
+            information = numerics.information(x @ x.T, t @ t.T, order)
+            rows += [(conditional, joint - prompts), (information, outputs + prompts - joint)]
+    return compared("==", rows)
 
 
 @claim("cv-two-bandwidths")
@@ -170,19 +170,17 @@ def _marks(rng, budget: Budget, value) -> Evidence:
 @claim("cv-early-section-5-decomposition")
 def _by_eigenvector(rng, budget: Budget, value) -> Evidence:
     """Entry by entry; first with one prompt."""
-    sides = [], []
+    rows = []
     for trial in range(budget.trials(10)):
-        outputs, prompts = _pairs(rng, 12 - trial % 3)
-        k_x, k_t = _grams(outputs, prompts * (trial > 0))
+        k_x, k_t = _grams(rng, trial)
         values, vectors = np.linalg.eigh(k_t / len(k_t))
         names = {"K_X": latex.matrix(k_x), "K_T": latex.matrix(k_t), "n": len(k_t)}
         total = np.zeros_like(k_t)
         for lam, v in zip(values, vectors.T, strict=True):
             part = {r"\lambda_i": lam, r"v_iv_i^\top": latex.matrix(np.outer(v, v))}
             total = total + value[1](names | part)
-        sides[0].extend(np.ravel(value[0](names)))
-        sides[1].extend(np.ravel(total))
-    return equal(*sides)
+        rows += zip(np.ravel(value[0](names)), np.ravel(total), strict=True)
+    return compared("==", rows)
 
 
 def _least(
@@ -200,19 +198,17 @@ def _least(
     mutants={"K_X not normalised": (1, 0), "one eigenvalue of K_T left out": (0, 1)},
 )
 def _conditional_nonnegative(rng, budget: Budget, value) -> Evidence:
-    lhs, rhs = [], []
+    rows = []
     for order in ORDERS:
-        rhs += _least(numerics.conditional_entropy, order, rng, 4, budget.trials(2))
-    lhs += [0.0] * len(rhs)
+        least = _least(numerics.conditional_entropy, order, rng, 4, budget.trials(2))
+        rows += [(0.0, score) for score in least]
     for _ in range(budget.trials(200)):
         x, t = _features(rng)
         x = x * np.exp(value[0] * rng.normal(size=(len(x), 1)))
         joint, prompts = spectrum((x @ x.T) * (t @ t.T)), spectrum(t @ t.T)
-        lhs += [entropy(prompts, order) for order in ORDERS]
-        rhs += [entropy(joint, order) for order in ORDERS]
-        lhs += np.cumsum(joint).tolist()
-        rhs += np.cumsum(np.pad(prompts, (value[1], 0)))[: len(joint)].tolist()
-    return at_most(lhs, rhs, tolerance=_TOLERANCE)
+        rows += [(entropy(prompts, order), entropy(joint, order)) for order in ORDERS]
+        rows += zip(np.cumsum(joint), np.cumsum(np.pad(prompts, (value[1], 0))), strict=False)
+    return compared("<=", rows, tolerance=_TOLERANCE)
 
 
 def _negative_samples() -> list[tuple[Any, ...]]:
@@ -259,8 +255,8 @@ def _algorithm(rng, budget: Budget, value) -> Evidence:
             values = [np.linalg.eigvalsh(each).clip(0) for each in (value[0](names), k_t / n)]
             joint, prompts = (np.log(np.sum(each**order)) / (1 - order) for each in values)
             exact = numerics.conditional_entropy(k_x, k_t, order)
-            rows.append((np.exp(joint - prompts), np.exp(exact), n, order, n))
-    return compared("==", rows, "n", "order", "size")
+            rows.append((np.exp(joint - prompts), np.exp(exact), n, order))
+    return compared("==", rows, "n", "order")
 
 
 _WIDE, _NARROW = 10.0 ** np.arange(5), 10.0 ** -np.arange(0.0, 1.1, 0.25)
@@ -331,13 +327,20 @@ def _truncation_gap(rng, budget: Budget, value) -> Evidence:
         names["h(\\tau)"] = entropy(np.array([mass, 1 - mass]))
         sides = [(gap, bound(names)), (least(names), mass), (mass, most(names)), (-gap, 0.0)]
         sides += [sides[len(rows) // 5][::-1]] if len(rows) < 3 * 5 else []
-        rows += [(t, len(p), *pair) for pair in sides]
-    t, n, lhs, rhs = (np.array(column) for column in zip(*rows, strict=True))
+        rows += [(*pair, t, len(p)) for pair in sides]
     k_t, k_x = _same("rrss"), _same("aabc")
     joint, prompts = (entropy(numerics.truncate(spectrum(k), 2)) for k in (k_x * k_t, k_t))
     words = "Conditional-Vendi of outputs a, a, b, c of prompts r, r, s, s, t = 2"
     measured = {words: float(np.exp(joint - prompts))}
-    return at_most(lhs, rhs, parameters={"t": t, "n": n}, measured=measured)
+    return compared("<=", rows, "t", "n", measured=measured)
+
+
+def _equal_but_one(mass: float, second: float, count: int, sign: int) -> np.ndarray:
+    """Numbers of this sum and sum of squares, equal but for one: larger, or smaller (sign -1)."""
+    mean, apart = mass / count, np.ones(count)
+    apart[-1] = 1 - count
+    deviation = np.sqrt(max(second / count - mean**2, 0.0) / max(count - 1, 1))
+    return (mean - sign * deviation * apart).clip(0)
 
 
 def _even_tail(mass: float, second: float, count: int, cap: float) -> np.ndarray:
@@ -345,31 +348,18 @@ def _even_tail(mass: float, second: float, count: int, cap: float) -> np.ndarray
 
     Some are at the cap, the others are equal but for one that is larger.
     """
-    k, at_cap = 0, 0.0
-    while k + 1 < count and (k + 1) * cap <= mass:
-        rest = mass - (k + 1) * cap
-        if (k + 1) * cap**2 + rest**2 / (count - k - 1) > second * (1 + 1e-14):
+    tail, rounding = [], 1e-14 * second
+    while len(tail) + 1 < count and mass >= cap:
+        if cap**2 + (mass - cap) ** 2 / (count - len(tail) - 1) > second + rounding:
             break
-        k, at_cap = k + 1, (k + 1) * cap
-    free, mean = count - k, (mass - at_cap) / (count - k)
-    square = second - k * cap**2 if k else second
-    deviation = np.sqrt(max(square / free - mean**2, 0.0))
-    tail = np.full(count, max(mean - deviation / np.sqrt(max(free - 1, 1)), 0.0))
-    tail[:k], tail[k] = cap, mean + deviation * np.sqrt(free - 1)
-    return tail
+        tail, mass, second = [*tail, cap], mass - cap, second - cap**2
+    return np.append(tail, _equal_but_one(mass, second, count - len(tail), 1))
 
 
 def _uneven_tail(mass: float, second: float, count: int, cap: float) -> np.ndarray:
     """The least even ones: some equal, one smaller, then zeros; the cap never binds."""
-    tail = np.zeros(count)
-    if mass > 0:
-        k = int(np.clip(mass**2 / second + 1e-12, 1, max(count - 1, 1)))
-        used = min(k + 1, count)
-        mean = mass / used
-        deviation = np.sqrt(max(second / used - mean**2, 0.0))
-        tail[:k] = mean + (deviation / np.sqrt(k) if used > k else 0.0)
-        tail[k:used] = max(mean - deviation * np.sqrt(k), 0.0)
-    return tail
+    used = int(min(mass**2 / second + 1e-12, count - 1)) + 1 if mass > 0 else 1
+    return np.pad(_equal_but_one(mass, second, used, -1), (0, count - used))
 
 
 def _extremes(p: np.ndarray, t: int, given: Callable[..., Any] | None = None) -> list[np.ndarray]:
@@ -419,28 +409,24 @@ def _enclosure(rng, budget: Budget, value) -> Evidence:
         p = _probabilities(rng, 3, 41)
         t = int(rng.integers(1, len(p)))
         spectra += [(q, t) for q in (p, *_extremes(p, t))]
-    lhs, rhs, orders = [], [], []
+    rows = []
     for p, t in spectra:
         # Both ends are spectra with the same data, and the entropy lies between theirs.
         ends = _extremes(p, t, given)
         for end in ends:
-            lhs += [np.abs(np.sort(-end)[:t] - np.sort(-p)[:t]).max(), abs(end.sum() - 1)]
-            lhs += [abs(np.sum(end**2) - np.sum(p**2)), len(end) - len(p)]
-        rhs += [0.0] * 8
-        orders += [1.0] * 8 + list(np.repeat(ORDERS[1:], 2))
+            off = [np.abs(np.sort(-end)[:t] - np.sort(-p)[:t]).max(), abs(end.sum() - 1)]
+            off += [abs(np.sum(end**2) - np.sum(p**2)), len(end) - len(p)]
+            rows += [(change, 0.0, 1.0) for change in off]
         for order in ORDERS[1:]:
-            low, high = _ends(ends, order, forms[2:])
-            lhs += [low, entropy(p, order)]
-            rhs += [entropy(p, order), high]
+            (low, high), exact = _ends(ends, order, forms[2:]), entropy(p, order)
+            rows += [(low, exact, order), (exact, high, order)]
     for _ in range(budget.trials(40)):
-        k_x, k_t = _grams(*_pairs(rng))
+        k_x, k_t = _grams(rng)
         joint, prompts = spectrum(k_x * k_t), spectrum(k_t)
         for t, order in ((1, 1.0), (3, 1.0), (3, 3.0), (6, 1.0)):
             exact = entropy(joint, order) - entropy(prompts, order)
             low, high = _between(forms, joint, prompts, t, order)
-            lhs += [low, exact]
-            rhs += [exact, high]
-            orders += [order] * 2
+            rows += [(low, exact, order), (exact, high, order)]
     # A second moment that is off by 1e-16 moves eigenvalues by 1e-8, their roots by 1e-4: order 1/2
     # is left to the tests.
-    return at_most(lhs, rhs, tolerance=1e-5, parameters={"order": orders})
+    return compared("<=", rows, "order", tolerance=1e-5)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from theory_checks import latex
 from theory_checks.claim import claim
-from theory_checks.evidence import Budget, Evidence, at_most, equal
+from theory_checks.evidence import Budget, Evidence, at_most, compared, equal
 
 Moments = tuple[np.ndarray, np.ndarray]
 NORMAL: Any = stats.multivariate_normal
@@ -118,31 +118,27 @@ def _samples(
         yield pairs, z if trial % 8 else pairs, d_x
 
 
-def _shown(trials: list[tuple[np.ndarray, np.ndarray, int]]) -> dict[str, Any]:
-    """Reference and evaluated pairs, where they are few, their size, and what is special."""
-    few = [trial[:2] if trial[0].size < 9 else "random" for trial in trials]
-    return {
-        "parameters": {"reference, evaluated": few},
-        "size": [x.size for x, *_ in trials],
-        "cases": {
-            "reference pairs": [np.array_equal(x, z) for x, z, _ in trials],
-            "shared conditions": [np.array_equal(x[:, d:], z[:, d:]) for x, z, d in trials],
-            "one canonical correlation": [min(d, x.shape[1] - d) == 1 for x, _, d in trials],
-        },
+def _compared(relation: Any, rows: list[tuple[Any, ...]], **fields: Any) -> Evidence:
+    """Evidence of rows: both sides, then the reference pairs, the evaluated ones, and d_x."""
+    cases = {
+        "reference pairs": [np.array_equal(x, z) for *_, x, z, _ in rows],
+        "shared conditions": [np.array_equal(x[:, d:], z[:, d:]) for *_, x, z, d in rows],
+        "one canonical correlation": [min(d, x.shape[1] - d) == 1 for *_, x, _, d in rows],
     }
+    shown = [(*pair, (x, z) if x.size < 9 else "random", x.size) for *pair, x, z, _ in rows]
+    return compared(relation, shown, "reference, evaluated", "size", cases=cases, **fields)
 
 
 @claim("mid-xmi")
 def cross_information(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Eq. 5 against cross-entropies by regression of y on x."""
-    cases = [(THREE, THREE, 1), *_samples(rng, budget.trials(30))]
-    mids, crosses = [], []
-    for pairs, z, d in cases:
+    rows = []
+    for pairs, z, d in [(THREE, THREE, 1), *_samples(rng, budget.trials(30))]:
         of = moments(pairs)
         cross = log_ratio_by_regression(z, of, d).mean()
-        crosses.append(value[0]({r"\mathrm{XMI}(x\to y)": cross, "I(X;Y)": information(of, d)}))
-        mids.append(log_ratio(z, of, d).mean())
-    return equal(mids, crosses, **_shown(cases))
+        found = value[0]({r"\mathrm{XMI}(x\to y)": cross, "I(X;Y)": information(of, d)})
+        rows.append((log_ratio(z, of, d).mean(), found, pairs, z, d))
+    return _compared("==", rows)
 
 
 @claim("mid-eq-4")
@@ -171,27 +167,25 @@ def best_evaluated_pairs(rng: np.random.Generator, budget: Budget, value: Any) -
 
     Exaggerated ones attain the bound, and are tried from both sides.
     """
-    cases, sides = [], []
+    rows = []
     for pairs, _, d in [(THREE, THREE, 1), *_samples(rng, budget.trials(30))]:
         of = moments(pairs)
         rho, outwards = canonical(of[1], d)
         exaggerated = of[0][:d] + (pairs[:, d:] - of[0][d:]) @ outwards.T
         limit = value[0]({"I(X;Y)": information(of, d), "r": len(rho)})
         for x in (exaggerated, pairs[:, :d], exaggerated + draw(rng, len(pairs), d)):
-            cases.append((pairs, np.hstack([x, pairs[:, d:]]), d))
-            sides.append((log_ratio_by_regression(cases[-1][1], of, d).mean(), limit))
-        cases.append(cases[-3])
-        sides.append(sides[-3][::-1])
-    return at_most(*np.transpose(sides), **_shown(cases))
+            z = np.hstack([x, pairs[:, d:]])
+            rows.append((log_ratio_by_regression(z, of, d).mean(), limit, pairs, z, d))
+        rows.append((*rows[-3][1::-1], *rows[-3][2:]))
+    return _compared("<=", rows)
 
 
 @claim("mid-chain")
 def information_less_divergence(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """MID against information less divergence, equality cases included."""
     cases = [(FOUR, FOUR * [3.0, 1.0], 1), (THREE, THREE * [2.0, 1.0], 1), (THREE, THREE, 1)]
-    cases += _samples(rng, budget.trials(30), shared=True)
-    mids, others = [], []
-    for pairs, z, d in cases:
+    rows = []
+    for pairs, z, d in [*cases, *_samples(rng, budget.trials(30), shared=True)]:
         hat, of = moments(z), moments(pairs)
         turned = [(np.roll(m, -d), np.roll(c, (-d, -d), (0, 1))) for m, c in (hat, of)]
         of_y = conditional_gap(hat, of, d)
@@ -199,9 +193,8 @@ def information_less_divergence(rng: np.random.Generator, budget: Budget, value:
         names = {r"I(\hat X;\hat Y)": information(hat, d)}
         names[r"D_{\mathrm{KL}}(p(\hat y\mid\hat x)\parallel p(y\mid x))"] = of_y
         names[r"D_{\mathrm{KL}}(p(\hat x\mid\hat y)\parallel p(x\mid y))"] = of_x
-        mids.append(log_ratio(z, of, d).mean())
-        others.append(value[0](names))
-    return equal(mids, others, **_shown(cases))
+        rows.append((log_ratio(z, of, d).mean(), value[0](names), pairs, z, d))
+    return _compared("==", rows)
 
 
 @claim("mid-eq-7-any-pairs", stated=False, corrected=False)
@@ -211,20 +204,15 @@ def relation_to_divergences(rng: np.random.Generator, budget: Budget, value: Any
     shared, *sides = value
     moved = FOUR + ([1.0, 0.0] if shared else [0.0, 1.0])
     cases = [(FOUR, moved, 1), (THREE, THREE, 1), (THREE, THREE * [2.0, 1.0], 1)]
-    cases += _samples(rng, budget.trials(30), shared=shared)
-    mids, right = [], []
-    for pairs, z, d in cases:
+    rows = []
+    for pairs, z, d in [*cases, *_samples(rng, budget.trials(30), shared=shared)]:
         hat, of = moments(z), moments(pairs)
-        parts = list(zip(blocks(hat, d), blocks(of, d), strict=True))
-        names = {f"D_{name}": divergence(*pair) for name, pair in zip("xyz", parts, strict=True)}
-        for name, (own, reference) in zip("xyz", parts, strict=True):
+        names = {"I": information(of, d), r"\hat I": information(hat, d)}
+        for name, own, reference in zip("xyz", blocks(hat, d), blocks(of, d), strict=True):
+            names[f"D_{name}"] = divergence(own, reference)
             names[f"l_{name}"] = log_det(reference[1]) - log_det(own[1])
-        names |= {"I": information(of, d), r"\hat I": information(hat, d)}
-        right.append([side(names) for side in sides])
-        mids.append(log_ratio(z, of, d).mean())
-    lines = np.reshape(right, (len(cases), -1)).T
-    mids, shown = np.tile(mids, len(lines)), _shown(cases * len(lines))
-    return equal(mids, lines.ravel(), tolerance=1e-9, **shown)
+        rows += [(log_ratio(z, of, d).mean(), side(names), pairs, z, d) for side in sides]
+    return _compared("==", rows, tolerance=1e-9)
 
 
 @claim("mid-eq-13")
@@ -244,26 +232,25 @@ def mean_distance_is_dimension(rng: np.random.Generator, budget: Budget, value: 
 def shuffling_is_linear(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """Mean PMI of true pairs and of all pairs crossed, against correlations and divergences."""
     shuffled, of_products = value
-    mids, formula, cases = [], [], []
+    rows = []
     for pairs, z, d in _samples(rng, budget.trials(20)):
         of, share, n = moments(pairs), rng.uniform(0.2, 0.8), len(pairs)
         x, y = np.divmod(np.arange(n * n), n)
         crossed = log_ratio(np.hstack([pairs[x, :d], pairs[y, d:]]), of, d).mean()
-        mids += [(1 - share) * log_ratio(pairs, of, d).mean() + share * crossed, crossed]
+        mixed = (1 - share) * log_ratio(pairs, of, d).mean() + share * crossed
         names = {r"\rho_i": canonical(of[1], d)[0], "I": information(of, d), "s": share}
         apart = of[1].copy()
         apart[:d, d:] = apart[d:, :d] = 0.0
         names[r"D_{\mathrm{KL}}(p(x)p(y) \parallel p(x,y))"] = divergence((of[0], apart), of)
-        formula += [shuffled(names), of_products(names)]
-        cases += [(pairs, z, d)] * 2
-    return equal(mids, formula, **_shown(cases))
+        sides = (mixed, shuffled(names)), (crossed, of_products(names))
+        rows += [(*pair, pairs, z, d) for pair in sides]
+    return _compared("==", rows)
 
 
 @claim("mid-ridge")
 def ridge_on_reference(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     """The chain of inequalities, and the formula from both sides."""
-    lower, upper, cases = [], [], []
-    trials = [(FOUR, FOUR, 1), (THREE, THREE, 1), *_samples(rng, budget.trials(30))]
+    rows, trials = [], [(FOUR, FOUR, 1), (THREE, THREE, 1), *_samples(rng, budget.trials(30))]
     for place, (pairs, z, d) in enumerate(trials):
         of, epsilon = moments(pairs), 10.0 ** rng.uniform(-3, 0)
         # Every second one so small that the first order is what is left.
@@ -273,10 +260,10 @@ def ridge_on_reference(rng: np.random.Generator, budget: Budget, value: Any) -> 
         mid, less, most = log_ratio(pairs, wide, d).mean(), information(wide, d), information(of, d)
         names = {r"I_\epsilon": less, r"\epsilon": epsilon, "r_x": x, "r_y": y, "r_z": z_trace}
         formula = value[0](names)
-        lower += [less, mid, formula, mid, most if place % 2 else mid]
-        upper += [mid, formula, mid, most, formula + 0.1 * (most - less)]
-        cases += [(pairs, z, d)] * 5
-    return at_most(lower, upper, **_shown(cases))
+        sides = [(less, mid), (mid, formula), (formula, mid), (mid, most)]
+        sides += [(most, formula + 0.1 * (most - less))] if place % 2 else []
+        rows += [(*pair, pairs, z, d) for pair in sides]
+    return _compared("<=", rows)
 
 
 def plug_in_bias(form: Any, n: int, d_x: int, d_y: int) -> float:
@@ -284,16 +271,9 @@ def plug_in_bias(form: Any, n: int, d_x: int, d_y: int) -> float:
     return 0.5 * sum(form({"n": n, "d_x": d_x, "d_y": d_y, "i": i}) for i in range(d_y))
 
 
-def _chi_square_mean(function: Any, degrees: int) -> float:
-    """Mean of a function of a chi-square variable, by quadrature over its logarithm."""
-    logs = np.linspace(-60.0, 12.0, 20001)
-    density = stats.chi2.logpdf(np.exp(logs), degrees) + logs
-    return float(np.trapezoid(np.exp(density) * function(np.exp(logs)), logs))
-
-
 @claim("mid-real-pairs")
 def fresh_real_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
-    """Means of log-determinants and of inverses of Wishart matrices, by quadrature.
+    """Means of log-determinants of Wishart matrices by quadrature, of their inverses by SciPy.
 
     With independent coordinates, the fit of d of them is a Wishart matrix of n - 1 degrees: its
     determinant is a product of chi-squares, and an entry of its inverse is one over another.
@@ -302,18 +282,17 @@ def fresh_real_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Ev
     rows = []
     for n, d_x, d_y in ((4, 1, 1), (5, 1, 1), (7, 1, 1), (12, 1, 2), (14, 2, 2), (30, 3, 2)):
         names, sizes = {"n": n, "d_x": d_x, "d_y": d_y}, (d_x, d_y, d_x + d_y)
-        logs = [sum(_chi_square_mean(np.log, n - 1 - i) for i in range(d)) for d in sizes]
-        fresh = [(n + 1) * d * _chi_square_mean(np.reciprocal, n - d) for d in sizes]
+        logs = [sum(stats.chi2(n - 1 - i).expect(np.log) for i in range(d)) for d in sizes]
+        fresh = [(n + 1) * d * stats.invgamma((n - d) / 2, scale=0.5).mean() for d in sizes]
         for side, (x, y, both) in ((plug_in_bias(bias, **names), logs), (-loss(names), fresh)):
             rows.append((side, 0.5 * (x + y - both), condition(names)))
-    lhs, rhs, met = zip(*rows, strict=True)
     size = {"n": 30_000, "d_x": 768, "d_y": 768}
 
     def measured() -> dict[str, float]:
         gained = "nats gained by the fit, n = 30000, d = 768 + 768"
         return {gained: plug_in_bias(bias, **size), "nats that fresh real pairs lose": loss(size)}
 
-    return equal(lhs, rhs, premise_met=met, tolerance=1e-7, measured=measured)
+    return compared("==", rows, "met", tolerance=1e-7, measured=measured)
 
 
 @claim("mid-eq-8")

@@ -6,6 +6,7 @@ K = [k_T(mu_i, mu_j)], e_ij = K_ij^2, and lambda-hat the union of the w_i Eigs(C
 compare H(X|T) with an aggregate of the H(X|G=i). Proofs of what holds: docs/proofs.md.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,20 +16,8 @@ import numpy as np
 
 from theory_checks import latex, numerics, populations, statements
 from theory_checks.claim import claim
-from theory_checks.evidence import Budget, Evidence, Verdict, at_most, compared, equal, judge
-from theory_checks.populations import (
-    Mixture,
-    Shape,
-    aligned,
-    cores,
-    far_prompts,
-    one_component,
-    rare_mode,
-    square,
-    straggler,
-    two_prompts,
-    typical,
-)
+from theory_checks.evidence import Budget, Evidence, Verdict, compared, judge
+from theory_checks.populations import Mixture, far_prompts, one_component, rare_mode, two_prompts
 
 ORDERS = (2.0, 2.5, 4.0, 20.0, 300.0)
 TRUNCATIONS = (20, 2, 3, 5)
@@ -52,9 +41,6 @@ SPREAD = [
     (far_prompts(p, d, n), a) for p, d, n in ((0.1, 1, 50), (0.01, 0.5, 1e5)) for a in (2.0, 4.0)
 ]
 HIGH = [(two_prompts(0.005), 150.0), (two_prompts(0.005), 1000.0)]
-CUT = [(square(2), 2.0), (square(10), 10.0), (one_component(4.0, share=0.1), 2.0)]
-CUT += [(two_prompts(k), t) for k in (0.02, 0.2) for t in (2.0, 5.0)]
-CUT += [(far_prompts(p, 0.5, 4), t) for p in (1e-3, 1e-2) for t in (2.0, 20.0)]
 EQUAL = two_prompts(0.3)
 """At every order its score lies above the aggregate as far as the bounds allow."""
 CLOSE = one_component(0.05, False, 0.02)
@@ -64,19 +50,15 @@ ONE_IMAGE = at(2.0, *TOGETHER)
 
 
 CASES: dict[str, Callable[[Mixture], Any]] = {
-    "one component": lambda mixture: mixture.modes == 1,
-    "two components": lambda mixture: mixture.modes == 2,
-    "one dimension": lambda mixture: mixture.location.shape[1] == 1,
-    "equal weights": lambda mixture: np.ptp(mixture.weights) < 1e-12,
-    "point prompts": lambda mixture: np.all(mixture.variances < 1e-20),
-    "a mode of one image": lambda mixture: np.any(
-        np.diag(mixture.pairs[2]) > (1 - 1e-9) * mixture.weights**2
-    ),
-    "modes without a common image": lambda mixture: (
-        np.count_nonzero(mixture.pairs[1]) == mixture.modes
-    ),
-    "orthogonal images": lambda mixture: all(np.all(b.gram == 1) for b in mixture.blocks),
-    "bandwidth 2": lambda mixture: mixture.bandwidth == 2,
+    "one component": lambda m: m.modes == 1,
+    "two components": lambda m: m.modes == 2,
+    "one dimension": lambda m: m.location.shape[1] == 1,
+    "equal weights": lambda m: np.ptp(m.weights) < 1e-12,
+    "point prompts": lambda m: np.all(m.variances < 1e-20),
+    "a mode of one image": lambda m: np.any(np.diag(m.pairs[2]) > (1 - 1e-9) * m.weights**2),
+    "modes without a common image": lambda m: np.count_nonzero(m.pairs[1]) == m.modes,
+    "orthogonal images": lambda m: all(np.all(b.gram == 1) for b in m.blocks),
+    "bandwidth 2": lambda m: m.bandwidth == 2,
 }
 """What a search may have been confined to, by its name in the statements."""
 
@@ -89,86 +71,83 @@ def described(mixture: Mixture, prompts: bool = False) -> str:
     return "prompts at {} of weights {}".format(*lists)
 
 
+Sides = Callable[[Any, Mixture, float], tuple[Any, Any]]
+
+
 def hunt(
     name: str,
-    apply: Callable,
     *,
     examples: Sequence[tuple[Mixture, float]],
-    shapes: Sequence[Shape] = populations.SHAPES,
+    shapes: Sequence[populations.Shape] = populations.SHAPES,
     orders: Sequence[float] = (2.0,),
     relative: bool = False,
     expected: Verdict | None = None,
-) -> None:
+) -> Callable[[Sides], Sides]:
     """Register lhs <= rhs: examples, random populations, and climbs of lhs / rhs from them.
 
-    The search ends where a population refutes the statement. A side that is not a number says that
-    the statement claims nothing there (premise unmet).
+    The decorated function gives both sides, one number or several, of a form's formulas, a
+    population and an order. The search ends where a population refutes the statement. A side that
+    is not a number says that the statement claims nothing there (premise unmet).
 
     Args:
         name: of the claim.
-        apply: of a form's formulas, a population and an order: both sides, one number or several.
         examples: populations with the order to try them at.
         shapes: of the random populations.
         orders: of the random populations.
         relative: compare lhs / rhs with 1, which shows violations however small both sides are.
         expected: the verdict on the statement, as for `claim`.
     """
+    columns = "order or t", "prompts", "images", "population", "left side", "right side"
+    left_out = columns[1:3] if relative else columns[4:]
+    left_out += columns[:1] if len(orders) == 1 else ()
+    tolerance = 1e-8 if relative else 1e-10
 
-    @claim(name, expected=expected)
-    def evidence(rng: np.random.Generator, budget: Budget, form: Any) -> Evidence:
-        def sides(mixture: Mixture, order: float) -> np.ndarray:
-            found = map(np.atleast_1d, apply(form, mixture, order))
-            return np.array(np.broadcast_arrays(*found), float)
+    def evidence(apply: Sides, rng: np.random.Generator, budget: Budget, form: Any) -> Evidence:
+        rows: list[tuple[Any, ...]] = []
+        tried: list[Mixture] = []
+        found = partial(compared, "<=", rows, "met", "size", *columns, tolerance=tolerance)
 
-        def tightness(theta: np.ndarray, order: float, shape: Shape) -> float:
+        def sides(mixture: Mixture, order: float) -> Sequence[np.ndarray]:
+            return np.broadcast_arrays(*map(np.atleast_1d, apply(form, mixture, order)))
+
+        def tightness(theta: np.ndarray, order: float, shape: populations.Shape) -> float:
             lhs, rhs = sides(populations.decode(theta, shape), order)
             ratios = (lhs + 1e-12) / (np.maximum(rhs, 0.0) + 1e-12)
             return np.max(ratios[np.isfinite(lhs) & np.isfinite(rhs)], initial=-np.inf)
 
-        def compared(**fields: Any) -> Evidence:
-            lhs, rhs = np.concatenate(found, axis=1)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                lhs, rhs = (lhs / rhs, np.ones_like(rhs)) if relative else (lhs, rhs)
-            fields["premise_met"] = ~(np.isnan(lhs) | np.isnan(rhs))
-            fields["tolerance"] = 1e-8 if relative else 1e-10
-            return at_most(np.where(np.abs(lhs) < _ROUNDING, 0.0, lhs), rhs, **fields)
+        def attempt(mixture: Mixture, order: float) -> None:
+            prompts, images = len(mixture.component), mixture.images
+            size = prompts * images + (0 if mixture.label or relative else _FOUND)
+            shown = size, order, prompts, images, described(mixture, relative)
+            for lhs, rhs in zip(*sides(mixture, order), strict=True):
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    left, right = (lhs / rhs, 1.0) if relative else (lhs, rhs)
+                left = 0.0 if abs(left) < _ROUNDING else left
+                rows.append((left, right, not np.isnan([left, right]).any(), *shown, lhs, rhs))
+                tried.append(mixture)
 
-        trials = [
-            (replace(pop, bandwidth=b), order) for pop, order in examples for b in (2.0, 0.01)
-        ]
-        found = [sides(*trial) for trial in trials]
+        for (mixture, order), bandwidth in itertools.product(examples, (2.0, 0.01)):
+            attempt(replace(mixture, bandwidth=bandwidth), order)
         for shape in shapes:
-            if judge(compared()).verdict is Verdict.FALSE:
+            if judge(found()).verdict is Verdict.FALSE:
                 break
             thetas = [1.2 * rng.standard_normal(shape.dimension) for _ in range(budget.trials(8))]
             starts = [(theta, float(rng.choice(orders))) for theta in thetas]
-            trials += [(populations.decode(theta, shape), order) for theta, order in starts]
-            found += [sides(*trial) for trial in trials[len(found) :]]
+            for theta, order in starts:
+                attempt(populations.decode(theta, shape), order)
             theta, order = max(starts, key=lambda start: tightness(*start, shape))
             climbed = partial(tightness, order=order, shape=shape)
             best, _ = numerics.climb(climbed, theta, rng, steps=budget.trials(50))
-            trials.append((populations.decode(best, shape), order))
-            found.append(sides(*trials[-1]))
-        rows = [trial for trial, pair in zip(trials, found, strict=True) for _ in pair[0]]
-        parameters: dict[str, Any] = {
-            **({"order or t": [order for _, order in rows]} if len(orders) > 1 else {}),
-            "prompts": np.array([len(mixture.component) for mixture, _ in rows]),
-            "images": np.array([mixture.images for mixture, _ in rows]),
-            "population": [described(mixture, relative) for mixture, _ in rows],
-        }
-        size = parameters["prompts"] * parameters["images"]
-        size = size + np.array([0 if mixture.label or relative else _FOUND for mixture, _ in rows])
-        if relative:
-            lhs, rhs = np.concatenate(found, axis=1)
-            names = parameters["population"]
-            parameters = {"population": names, "left side": lhs, "right side": rhs}
+            attempt(populations.decode(best, shape), order)
+        shown = {name: each for name, each in found().parameters.items() if name not in left_out}
+        cases = {case: [bool(met(mixture)) for mixture in tried] for case, met in CASES.items()}
+        return found(parameters=shown, cases=cases)
 
-        many = [pair.shape[1] for pair in found]
-        cases = {
-            case: np.repeat([bool(met(mixture)) for mixture, _ in trials], many)
-            for case, met in CASES.items()
-        }
-        return compared(parameters=parameters, size=size, cases=cases)
+    def register(apply: Sides) -> Sides:
+        claim(name, expected=expected)(partial(evidence, apply))
+        return apply
+
+    return register
 
 
 def exchanged(lhs: Any, rhs: Any, ends: Sequence[int], near: float = 1.0) -> tuple[Any, Any]:
@@ -177,21 +156,15 @@ def exchanged(lhs: Any, rhs: Any, ends: Sequence[int], near: float = 1.0) -> tup
     return np.append(lhs, rhs[ends] / near), np.append(rhs, lhs[ends])
 
 
-def attained(
-    ends: dict[str, int], bound: Callable[..., tuple[float, ...]]
-) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+def gap_within(
+    ends: dict[str, int], bound: tuple[float, ...], mixture: Mixture, order: float
+) -> tuple[np.ndarray, np.ndarray]:
     """The gap of the mixture against a bound below and above, with equality at some populations.
 
-    Args:
-        ends: by label of the population, which end it attains: below is 0, above is 1.
-        bound: of formulas, a population and an order: how far H(X|T) may lie below and above.
+    `ends` says by label of the population which end it attains: below is 0, above is 1.
     """
-
-    def apply(form: Any, mixture: Mixture, order: float) -> tuple[np.ndarray, np.ndarray]:
-        gap, reached = mixture.gap(order), [ends[mixture.label]] if mixture.label in ends else []
-        return exchanged([-gap, gap], bound(form, mixture, order), reached)
-
-    return apply
+    gap, reached = mixture.gap(order), [ends[mixture.label]] if mixture.label in ends else []
+    return exchanged([-gap, gap], bound, reached)
 
 
 def column(values: np.ndarray) -> np.ndarray:
@@ -279,13 +252,15 @@ def corrected_range(forms: Any, mixture: Mixture, order: float) -> tuple[float, 
     return float(down), float(up)
 
 
-_ONE_BY_ONE = at(2.0, straggler(1e-3, 4.0, 1e10), straggler(1e-3, 100.0, 1e10), EQUAL)
+_ONE_BY_ONE = at(2.0, *(populations.straggler(1e-3, far, 1e10) for far in (4.0, 100.0)), EQUAL)
+ANY = [*RARE, *FAR, *SPREAD, ONE_IMAGE[1]]
 
 
+@hunt("cv-theorem-5", examples=[*ANY, *_ONE_BY_ONE])
 def _moment_sides(forms: Any, mixture: Mixture, order: float) -> tuple[np.ndarray, np.ndarray]:
     """The corrected Theorem 5; at some examples L, U and kappa, each for either operator alone."""
     if len(forms) == 2:
-        return attained({}, printed_bound)(forms, mixture, order)
+        return gap_within({}, printed_bound(forms, mixture, order), mixture, order)
     outputs = np.array([part.norm(order) for part in mixture.outputs])
     joint = mixture.joint, mixture.stacked, outputs, mixture.pairs[1]
     prompts = mixture.prompts, mixture.mode_spectrum, np.ones(mixture.modes), mixture.pairs[0]
@@ -303,19 +278,11 @@ def _moment_sides(forms: Any, mixture: Mixture, order: float) -> tuple[np.ndarra
     return exchanged(lhs, rhs, [1] if mixture.label == EQUAL.label else [])
 
 
-ANY = [*RARE, *FAR, *SPREAD, ONE_IMAGE[1]]
-hunt("cv-theorem-5", _moment_sides, examples=[*ANY, *_ONE_BY_ONE])
-
-
+@hunt("cv-theorem-6", orders=ORDERS, examples=[*HIGH, *ANY, (EQUAL, 2.0), (EQUAL, 4.0)])
+@hunt("cv-early-theorem-1", examples=HIGH, shapes=(), expected=Verdict.FALSE)
 def _every_order(forms: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
-    equality = ({}, printed_bound) if len(forms) == 2 else ({EQUAL.label: 1}, corrected_range)
-    return attained(*equality)(forms, mixture, order)
-
-
-hunt(
-    "cv-theorem-6", _every_order, orders=ORDERS, examples=[*HIGH, *ANY, (EQUAL, 2.0), (EQUAL, 4.0)]
-)
-hunt("cv-early-theorem-1", _every_order, examples=HIGH, shapes=(), expected=Verdict.FALSE)
+    ends, bound = ({}, printed_bound) if len(forms) == 2 else ({EQUAL.label: 1}, corrected_range)
+    return gap_within(ends, bound(forms, mixture, order), mixture, order)
 
 
 def point_prompt_bound(form: Any, mixture: Mixture, order: float) -> tuple[float, ...]:
@@ -325,18 +292,29 @@ def point_prompt_bound(form: Any, mixture: Mixture, order: float) -> tuple[float
 
 
 _PAIR = (rare_mode(1e-3, 0.0, 0.1, 1e10, count=2, start=10.0), 2.0)
-hunt(
+
+
+@hunt(
     "cv-theorem-6-corrected-point-prompts",
-    attained({EQUAL.label: 1}, point_prompt_bound),
     examples=[*((EQUAL, order) for order in (1.2, *ORDERS)), *RARE, _PAIR],
     orders=(1.2, *ORDERS),
     shapes=populations.POINT_SHAPES,
 )
+def _point_prompts(form: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
+    bound = point_prompt_bound(form, mixture, order)
+    return gap_within({EQUAL.label: 1}, bound, mixture, order)
 
 
 # --- Order 2, any number of prompts a mode --------------------------------------------------------
 
 
+_SHARES = itertools.product(((0.1, 0.1), (0.05, 0.3, 0.01)), (0.5,), (5, 1e3, 1e6))
+_CORES = itertools.starmap(populations.cores, _SHARES)
+_ALIGNED = map(populations.aligned, ((0, 0.5), (0, 0.3, 3), (0, 0.2, 0.4, 9)))
+_MODES = at(2.0, *_ALIGNED, *_CORES, populations.typical(3.0, 0.5), EQUAL)
+
+
+@hunt("cv-order-2-sharp-aggregation", examples=[*_MODES, *RARE[:2]])
 def order_two(forms: Any, mixture: Mixture, _: float) -> tuple[np.ndarray, np.ndarray]:
     """Spectra on the left, pair averages on the right; equality where outputs never or always meet.
 
@@ -352,7 +330,7 @@ def order_two(forms: Any, mixture: Mixture, _: float) -> tuple[np.ndarray, np.nd
     down, up, eps, rows = -low(names), high(names), names[r"\varepsilon"], sums(names)
     top = np.linalg.eigvalsh(names["C_{ij}"])[-1] - 1
     within = mixture.prompt_gram * mixture.same
-    apart = populations.spectrum(mixture.blocks, within), mixture.prompts_under(within)
+    apart = (populations.spectrum(blocks, within) for blocks in (mixture.blocks, mixture.alone))
     together = mixture.joint, mixture.prompts
     log_rke, log_r = (joint.entropy(2) - prompts.entropy(2) for joint, prompts in (together, apart))
     off = log_rke - log_r
@@ -364,14 +342,6 @@ def order_two(forms: Any, mixture: Mixture, _: float) -> tuple[np.ndarray, np.nd
     pairs += [(down, -off)] if np.allclose(joint, prompts, rtol=1e-12, atol=0) else []
     lhs, rhs = np.array(pairs).T
     return lhs, rhs
-
-
-_CORES = [
-    cores(shares, 0.5, n) for shares in ((0.1, 0.1), (0.05, 0.3, 0.01)) for n in (5, 1e3, 1e6)
-]
-_ALIGNED = map(aligned, ((0, 0.5), (0, 0.3, 3), (0, 0.2, 0.4, 9)))
-_MODES = at(2.0, *_ALIGNED, *_CORES, typical(3.0, 0.5), EQUAL)
-hunt("cv-order-2-sharp-aggregation", order_two, examples=[*_MODES, *RARE[:2]])
 
 
 @claim("cv-order-2-gaussian-modes")
@@ -418,6 +388,11 @@ def identity(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     return compared("<=", rows, "prompts")
 
 
+_TABLE = np.hstack([np.full((200, 1), 1 / 400), np.eye(200) / 400])
+EQUIDISTANT = populations.listed(np.eye(200), _TABLE, label="equal distances")
+
+
+@hunt("cv-order-2-smooth", examples=at(2.0, EQUIDISTANT, EQUAL, two_prompts(0.99)))
 def smooth(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     """What the score borrows, and the bound by the steepest change between two prompts."""
     p, rke = mixture.prompt_weights, mixture.prompts.norm(2) ** -2
@@ -428,11 +403,6 @@ def smooth(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     names = {"L": slope, r"\sigma": mixture.bandwidth, r"\mathrm{RKE}(T)": rke}
     reached = [1] * (mixture.label == EQUIDISTANT.label)
     return exchanged([0.0, excess], [excess, forms[0](names)], reached, 1.03)
-
-
-_TABLE = np.hstack([np.full((200, 1), 1 / 400), np.eye(200) / 400])
-EQUIDISTANT = populations.listed(np.eye(200), _TABLE, label="equal distances")
-hunt("cv-order-2-smooth", smooth, examples=at(2.0, EQUIDISTANT, EQUAL, two_prompts(0.99)))
 
 
 # --- The aggregate, and Cluster-Vendi and Cluster-RKE (CV G.1, CV-early B.5) ----------------------
@@ -450,17 +420,16 @@ def aggregate(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
     for shape in populations.SHAPES * budget.trials(15):
         mixture = populations.decode(1.2 * rng.standard_normal(shape.dimension), shape)
         trials += at(float(rng.choice([1.001, 1.2, 3.0, 8.0])), mixture) + at(2.0, mixture)
-    lhs, rhs, orders = [], [], []
+    rows = []
     for mixture, order in trials:
         scores = np.exp([part.entropy(order) for part in mixture.outputs])
         names = {r"\omega_i": mixture.weights, r"\alpha": order, "S_i": scores}
         whole = mixture.stacked.entropy(order) - mixture.mode_spectrum.entropy(order)
-        lhs, rhs = [*lhs, value[0](names)], [*rhs, whole]
+        rows.append((value[0](names), whole, order))
         if order == 2:
-            lhs += [value[1](names)] * 2
-            rhs += [whole, np.log(np.sum(mixture.weights**2) / np.trace(mixture.pairs[2]))]
-        orders += [order] * (len(lhs) - len(orders))
-    return equal(lhs, rhs, tolerance=1e-9, parameters={"order": orders})
+            means = np.log(np.sum(mixture.weights**2) / np.trace(mixture.pairs[2]))
+            rows += [(value[1](names), other, order) for other in (whole, means)]
+    return compared("==", rows, "order", tolerance=1e-9)
 
 
 # --- Their proof: Gram-Schmidt and eq. 17 ---------------------------------------------------------
@@ -471,27 +440,22 @@ def orthonormal(gram: np.ndarray) -> np.ndarray:
     return np.linalg.inv(np.linalg.cholesky(gram))
 
 
-def single_prompts(means: Sequence[Any], weights: Sequence[float]) -> Mixture:
-    """Prompts with one image for all."""
-    return populations.listed(means, np.array(weights)[:, None])
-
-
 def neighbours(count: int, distance: float, step: float, weight: float) -> Mixture:
-    """`count` neighbours of this weight each, from `distance` on, then one prompt at the origin."""
+    """`count` prompts of this weight from `distance` on, one at the origin; one image for all."""
     means = [*(distance + step * np.arange(count)), 0.0]
-    return single_prompts(means, [weight] * count + [1 - count * weight])
+    return populations.listed(means, [weight] * count + [1 - count * weight])
 
 
 POINTS = at(
     2.0,
-    single_prompts([0, 1], [1 / 2] * 2),
-    single_prompts([0, 1, -1], [1 / 3] * 3),
-    single_prompts([(0, 0), (1, 0), (0.5, 0.9)], [1 / 3] * 3),
+    populations.listed([0, 1], [1 / 2] * 2),
+    populations.listed([0, 1, -1], [1 / 3] * 3),
+    populations.listed([(0, 0), (1, 0), (0.5, 0.9)], [1 / 3] * 3),
     *(neighbours(2, *case) for case in ((3, 0.5, 1 / 3), (2, 0.7, 1 / 3), (2.5, 0.6, 1e-7))),
     *(neighbours(2, *case) for case in ((2.5, 0.3, 1e-3), (3, 0.3, 1e-5))),
     *(neighbours(n, 3, 0.3, weight) for n, weight in ((4, 1e-5), (6, 1e-5), (6, 1e-8))),
 )
-_LINES = [*(Shape(m, 1, 1) for m in (1, 2, 3, 5)), Shape(3, 1, 1, 2)]
+_LINES = [*(populations.Shape(m, 1, 1) for m in (1, 2, 3, 5)), populations.Shape(3, 1, 1, 2)]
 
 
 def _apart(gram: np.ndarray, overlap: float = 1e-4) -> bool:
@@ -507,6 +471,7 @@ def names_of_means(mixture: Mixture) -> dict[str, Any]:
     return gaussian_names(mixture) | {r"\lambda_{\min}(K_{<i})": least}
 
 
+@hunt("cv-gram-schmidt-coefficients", examples=POINTS, shapes=_LINES, relative=True)
 def _coefficients(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     gram = mixture.mean_gram
     if not _apart(gram):
@@ -516,16 +481,17 @@ def _coefficients(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     return [1.0, *squares], [squares.min(), *[most] * len(gram)]
 
 
+@hunt("cv-eq-17", examples=POINTS, shapes=_LINES, relative=True)
 def _eq_17(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     gram, weights = mixture.mean_gram, mixture.weights
     if not _apart(gram):
         return np.nan, np.nan
     inner = np.tril((gram @ orthonormal(gram).T) ** 2, -1)
-    names = names_of_means(mixture)
     two = [0] if len(gram) == 2 and "lambda" in forms[0].text else []  # Equality.
-    return exchanged(2 * weights @ inner.sum(1), forms[0](names), two)
+    return exchanged(2 * weights @ inner.sum(1), forms[0](names_of_means(mixture)), two)
 
 
+@hunt("cv-eq-18", examples=POINTS + at(2.0, neighbours(2, 5, 0.05, 1e-14)), relative=True)
 def eq_18(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     """The squared distance of the operators by kernels, u_i by its coefficients."""
     if not _apart(mixture.mean_gram, 0.0):
@@ -535,12 +501,6 @@ def eq_18(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     mixed = (to_u**2 * (mixture.collisions @ mixture.members.T)).sum()
     found = own.sum() - 2 * mixed + np.trace(mixture.pairs[2])
     return found if found > 1e-12 else 0.0, forms[0](names_of_means(mixture))
-
-
-_FARTHER = at(2.0, neighbours(2, 5, 0.05, 1e-14))
-hunt("cv-gram-schmidt-coefficients", _coefficients, examples=POINTS, shapes=_LINES, relative=True)
-hunt("cv-eq-17", _eq_17, examples=POINTS, shapes=_LINES, relative=True)
-hunt("cv-eq-18", eq_18, examples=[*POINTS, *_FARTHER], relative=True)
 
 
 # --- From the spectra to the entropies ------------------------------------------------------------
@@ -554,6 +514,7 @@ def stacked_distance(forms: Any, mixture: Mixture) -> float:
     return forms[0](names | {r"\mathbb{E}_{ij}[k_T^2]": means})
 
 
+@hunt("cv-g-chain-norm", examples=ONE_IMAGE + at(2.0, CLOSE))
 def _norm_step(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     found = populations.distance(mixture.joint, mixture.stacked, 2.0)
     if len(forms) == 1:
@@ -562,6 +523,11 @@ def _norm_step(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     return exchanged(found, stacked_distance(forms, mixture), [0] * reached, 1.01)
 
 
+_SPREAD = [*map(one_component, (0.02, 0.4, 2.0)), one_component(300.0, share=0.01)]
+_SPREAD += [one_component(0.4, False)]
+
+
+@hunt("cv-lemma-5", examples=at(2.0, *_SPREAD))
 def _lemma_5(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     """Steps (a) to (g); the squared distance by kernels, and the first step with features."""
     own, component = mixture.deviations, mixture.component
@@ -581,11 +547,7 @@ def _lemma_5(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     return lhs, [explicit, kernels, explicit, *others]
 
 
-_SPREAD = [*map(one_component, (0.02, 0.4, 2.0)), one_component(300.0, share=0.01)]
-_SPREAD += [one_component(0.4, False)]
-hunt("cv-lemma-5", _lemma_5, examples=at(2.0, *_SPREAD))
-
-
+@hunt("cv-g-chain-steps", orders=ORDERS[:4], examples=ONE_IMAGE)
 def _chain(forms: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
     pairs = (mixture.joint, mixture.stacked), (mixture.prompts, mixture.mode_spectrum)
     near, wide = (populations.distance(*pairs[0], power) for power in (order, 2.0))
@@ -596,10 +558,10 @@ def _chain(forms: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
     return [norms, near, *gaps], [near, wide, *[most] * len(gaps)]
 
 
-hunt("cv-g-chain-steps", _chain, orders=ORDERS[:4], examples=ONE_IMAGE)
-hunt("cv-g-chain-norm", _norm_step, examples=ONE_IMAGE + at(2.0, CLOSE))
+_SAME = (one_component(0.6, False, copies=2.0), 2.0)
 
 
+@hunt("cv-g-chain-normaliser", orders=ORDERS, examples=[_SAME, *FAR, *RARE[:2], ONE_IMAGE[1]])
 def _normaliser_step(forms: Any, mixture: Mixture, order: float) -> tuple[float, float]:
     joint, stacked = mixture.joint.norm(order), mixture.stacked.norm(order)
     norms = {r"\lVert\hat\lambda\rVert_\alpha": stacked}
@@ -609,14 +571,18 @@ def _normaliser_step(forms: Any, mixture: Mixture, order: float) -> tuple[float,
     return abs(gap), margin(forms[0], abs(joint - stacked), name, size, order)
 
 
-_SAME = (one_component(0.6, False, copies=2.0), 2.0)
-_EXAMPLES = [_SAME, *FAR, *RARE[:2], ONE_IMAGE[1]]
-hunt("cv-g-chain-normaliser", _normaliser_step, orders=ORDERS, examples=_EXAMPLES)
-
-
 # --- Theorem 7: von Neumann entropy, truncated and whole ------------------------------------------
 
 
+CUT = [(populations.square(t), float(t)) for t in (2, 10)]
+CUT += [(two_prompts(k), t) for k in (0.02, 0.2) for t in (2.0, 5.0)]
+CUT += [(far_prompts(p, 0.5, 4), t) for p in (1e-3, 1e-2) for t in (2.0, 20.0)]
+CUT += at(2.0, *TOGETHER, CLOSE, one_component(4.0, share=0.1), one_component(5.0, False, 0.3))
+CUT += at(61.0, far_prompts(0.1, 4.0, 1, 30), far_prompts(0.5, 4.0, 1, 30))
+CUT += at(5.0, far_prompts(0.5, 1.0, 1, 2))
+
+
+@hunt("cv-theorem-7", orders=TRUNCATIONS, examples=CUT)
 def _eq_19(forms: Any, mixture: Mixture, t: float) -> tuple[Any, Any]:
     """Entropies of spectra cut at t: joint, prompts, stacked, weights; the mean of the C_i's."""
     spectra = mixture.joint, mixture.prompts, mixture.stacked, mixture.mode_spectrum
@@ -634,60 +600,57 @@ def _eq_19(forms: Any, mixture: Mixture, t: float) -> tuple[Any, Any]:
     return exchanged(gaps, [twice({"F_t": most}), most, most], ends, 1.01)
 
 
-CUT += at(2.0, *TOGETHER, CLOSE, one_component(5.0, False, 0.3))
-CUT += at(61.0, far_prompts(0.1, 4.0, 1, 30), far_prompts(0.5, 4.0, 1, 30))
-CUT += at(5.0, far_prompts(0.5, 1.0, 1, 2))
-hunt("cv-theorem-7", _eq_19, orders=TRUNCATIONS, examples=CUT)
+_WIDE = [one_component(6.0), one_component(6.0, False), populations.typical(2.0, 0.5), SPREAD[0][0]]
 
 
-def holevo_bounds(forms: Any, mixture: Mixture, _: float) -> tuple[float, float]:
+@hunt("cv-theorem-7-von-neumann", orders=(1.0,), examples=at(1.0, EQUAL, RARE[1][0], *_WIDE))
+def holevo_bounds(forms: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
     """The prompts' own entropies below and above."""
-    own = []
-    for members, weight in zip(mixture.members, mixture.weights, strict=True):
-        state = members * mixture.prompt_weights / weight
-        own.append(float(numerics.entropy(numerics.spectrum(mixture.prompt_gram, state))))
-    names = {r"\omega_i": mixture.weights, r"H(C_{T\mid i})": column(np.array(own))}
+    states = mixture.members * mixture.prompt_weights / column(mixture.weights)
+    own = numerics.entropy(numerics.spectrum(mixture.prompt_gram, states))
+    names = {r"\omega_i": mixture.weights, r"H(C_{T\mid i})": column(own)}
     names |= {r"H(\omega)": mixture.mode_spectrum.entropy(1)}
     low, high = (form(names | {"H(C_T)": mixture.prompts.entropy(1)}) for form in forms)
-    return -low, high
+    return gap_within({_WIDE[0].label: 0, EQUAL.label: 1}, (-low, high), mixture, order)
 
 
-_WIDE = [one_component(6.0), one_component(6.0, False), typical(2.0, 0.5), SPREAD[0][0]]
-_HOLEVO = attained({_WIDE[0].label: 0, EQUAL.label: 1}, holevo_bounds)
-_EXAMPLES = at(1.0, EQUAL, RARE[1][0], *_WIDE)
-hunt("cv-theorem-7-von-neumann", _HOLEVO, orders=(1.0,), examples=_EXAMPLES)
+_ATTAINED = at(
+    1.0,
+    *(two_prompts(k) for k in (0.3, 0.9)),
+    populations.listed([0, 0.3, 9], np.diag([0.45, 0.45, 0.1]), label="two near, a far one"),
+)
 
 
-def klogk_bound(forms: Any, mixture: Mixture, _: float) -> tuple[float, float]:
+@hunt(
+    "cv-theorem-7-point-prompts",
+    orders=(1.0,),
+    shapes=populations.POINT_SHAPES,
+    examples=[*_ATTAINED, (RARE[1][0], 1.0)],
+)
+def klogk_bound(forms: Any, mixture: Mixture, order: float) -> tuple[Any, Any]:
     """0 below, sum_i w_i (K log K)_ii above."""
     values, vectors = np.linalg.eigh(mixture.mean_gram)
     values = np.maximum(values, 1e-300)
     diagonal = (vectors**2) @ (values * np.log(values))
-    return 0.0, forms[0]({r"\omega_i": mixture.weights, r"(K\log K)_{ii}": column(diagonal)})
-
-
-_ATTAINED = [
-    *(two_prompts(k) for k in (0.3, 0.9)),
-    populations.listed([0, 0.3, 9], np.diag([0.45, 0.45, 0.1]), label="two near, a far one"),
-]
-hunt(
-    "cv-theorem-7-point-prompts",
-    attained({mixture.label: 1 for mixture in _ATTAINED}, klogk_bound),
-    orders=(1.0,),
-    shapes=populations.POINT_SHAPES,
-    examples=at(1.0, *_ATTAINED, RARE[1][0]),
-)
+    most = forms[0]({r"\omega_i": mixture.weights, r"(K\log K)_{ii}": column(diagonal)})
+    return gap_within({each.label: 1 for each, _ in _ATTAINED}, (0.0, most), mixture, order)
 
 
 # --- Printed displays that are false, each at one population --------------------------------------
 
 
-def _displays(forms: Any, mixture: Mixture, t: float) -> list[float]:
+_ONCE: Any = {"shapes": (), "expected": Verdict.FALSE}
+
+
+@hunt("cv-theorem-7-domain", examples=at(2.0, two_prompts(np.exp(-0.5))), **_ONCE)
+@hunt("cv-theorem-7-equivalently", examples=at(2.0, two_prompts(0.05)), **_ONCE)
+def _displays(forms: Any, mixture: Mixture, t: float) -> tuple[float, float]:
     """The two formulas; 0 is the first of them where there is one."""
-    found = [form({"t": t, r"\Gamma": gamma(mixture)}) for form in forms]
-    return found if len(found) == 2 else [0.0, *found]
+    *first, last = (form({"t": t, r"\Gamma": gamma(mixture)}) for form in forms)
+    return (first or [0.0])[0], last
 
 
+@hunt("cv-early-orthogonality", examples=POINTS, relative=True, **_ONCE)
 def _orthogonality(_: Any, mixture: Mixture, __: float) -> tuple[float, float]:
     """The largest eigenvalue of the cosines of CV-early's u_i, which are not normalised."""
     gram = mixture.mean_gram
@@ -697,9 +660,3 @@ def _orthogonality(_: Any, mixture: Mixture, __: float) -> tuple[float, float]:
     products = rows @ gram @ rows.T
     lengths = np.sqrt(np.diag(products))
     return np.linalg.eigvalsh(products / np.outer(lengths, lengths))[-1], 1.0
-
-
-_ONCE: Any = {"shapes": (), "expected": Verdict.FALSE}
-hunt("cv-theorem-7-domain", _displays, examples=at(2.0, two_prompts(np.exp(-0.5))), **_ONCE)
-hunt("cv-theorem-7-equivalently", _displays, examples=at(2.0, two_prompts(0.05)), **_ONCE)
-hunt("cv-early-orthogonality", _orthogonality, examples=POINTS, relative=True, **_ONCE)

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import entr, softmax
 
 from theory_checks import numerics
-
-_NEGLIGIBLE = 1e-300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,20 +37,14 @@ class Spectrum:
     def entropy(self, order: float) -> float:
         """Renyi entropy of this order in nats (von Neumann at order 1)."""
         if order == 1:
-            kept = self.values > _NEGLIGIBLE
-            values = self.values[kept]
-            return float(-self.copies[kept] @ (values * np.log(values)))
+            return float(self.copies @ entr(self.values))
         return order / (1 - order) * self.log_norm(order)
 
     def truncated(self, t: int) -> "Spectrum":
         """The t largest entries, shifted to unit sum (the projection of CV Lemma A)."""
-        order = np.argsort(-self.values)
-        values, copies = self.values[order], self.copies[order]
-        before = np.concatenate([[0.0], np.cumsum(copies)[:-1]])
-        kept = np.clip(t - before, 0.0, copies)
-        missing = 1.0 - kept @ values
-        values, kept = np.append(values, 0.0), np.append(kept, t - kept.sum())
-        return Spectrum(np.maximum(values + missing / t, 0.0), kept)
+        entries = np.repeat(self.values, np.minimum(self.copies, t).astype(int))
+        shifted = numerics.truncate(np.pad(entries, (0, t)), t)
+        return Spectrum(np.maximum(shifted, 0.0), np.ones(t))
 
 
 def distance(first: Spectrum, second: Spectrum, order: float) -> float:
@@ -110,8 +102,10 @@ class Mixture:
         members: which prompt atoms are of which component, `[m, p]` of zeros and ones.
         same: the kernel that is 1 within components and 0 between them, `[p, p]`.
         prompt_weights: probability of each prompt atom, `[p]`.
+        alone: the prompt atoms with one image for all, as blocks.
         prompt_gram: k_T between the prompt atoms, `[p, p]`.
         weights: mixture weights omega, `[m]`.
+        mode_spectrum: the mixture weights as a spectrum.
         means: of the components, `[m, d]`.
         mean_gram: k_T between them, `[m, m]`.
         deviations: squared distances of the prompt atoms from their means, `[p]`.
@@ -132,16 +126,14 @@ class Mixture:
         self.prompt_weights = np.zeros(len(self.component))
         for block in self.blocks:
             np.add.at(self.prompt_weights, block.prompts, block.weights)
+        self.alone = (Block(np.arange(len(self.component)), self.prompt_weights),)
         self.prompt_gram = numerics.gaussian(self.location)
         self.weights = self.members @ self.prompt_weights
+        self.mode_spectrum = Spectrum(self.weights, np.ones(self.modes))
         self.means = self.members * self.prompt_weights @ self.location / self.weights[:, None]
         self.mean_gram = numerics.gaussian(self.means)
         self.deviations = ((self.location - self.means[self.component]) ** 2).sum(-1)
         self.variances = self.members @ (self.prompt_weights * self.deviations) / self.weights
-
-    def prompts_under(self, prompt_gram: np.ndarray) -> Spectrum:
-        """Spectrum of the prompt operator under this kernel of the prompts, `[p, p]`."""
-        return spectrum([Block(np.arange(len(prompt_gram)), self.prompt_weights)], prompt_gram)
 
     @functools.cached_property
     def joint(self) -> Spectrum:
@@ -151,7 +143,7 @@ class Mixture:
     @functools.cached_property
     def prompts(self) -> Spectrum:
         """Spectrum of C_T."""
-        return self.prompts_under(self.prompt_gram)
+        return spectrum(self.alone, self.prompt_gram)
 
     @functools.cached_property
     def outputs(self) -> list[Spectrum]:
@@ -166,11 +158,6 @@ class Mixture:
         return spectrum(self.blocks, self.same)
 
     @functools.cached_property
-    def mode_spectrum(self) -> Spectrum:
-        """The mixture weights as a spectrum."""
-        return Spectrum(self.weights, np.ones(self.modes))
-
-    @property
     def images(self) -> float:
         """Number of distinct outputs."""
         grams = [(np.atleast_2d(block.gram).round(9), block.copies) for block in self.blocks]
@@ -217,18 +204,17 @@ def listed(
 
     Args:
         location: prompts in bandwidths, `[p]` or `[p, d]`.
-        table: P(prompt, image), `[p, images]`.
+        table: P(prompt, image), `[p, images]`, or `[p]` for one image.
         component: of each prompt; where not given, each is a component of its own.
         copies: number of orthogonal images that each column stands for: one number, or `[images]`.
         label: one line that says what the population is.
     """
-    table = np.asarray(table, float)
+    location, table = (np.reshape(np.asarray(x, float), (len(x), -1)) for x in (location, table))
     blocks = []
     for column, many in zip(table.T, np.broadcast_to(copies, table.shape[1]), strict=True):
         rows = np.flatnonzero(column)
         blocks.append(Block(rows, column[rows], copies=float(many)))
     component = range(len(table)) if component is None else component
-    location = np.reshape(np.asarray(location, float), (len(table), -1))
     return Mixture(np.array(component), location, tuple(blocks), label)
 
 
@@ -277,7 +263,7 @@ def one_component(
         f"one component: prompts {distance_:g} sigma apart of shares {1 - share:g} and {share:g}, "
         f"{shown}"
     )
-    table = np.array([[1 - share, 0], [0, share]]) if own else [[1 - share], [share]]
+    table = np.diag([1 - share, share]) if own else [1 - share, share]
     return listed([0, distance_], table, component=[0, 0], copies=copies, label=label)
 
 
@@ -285,7 +271,7 @@ def two_prompts(kernel: float, own: bool = True) -> Mixture:
     """Two equally likely prompts with this kernel value: an image each, or one for both."""
     shown = "each always its own orthogonal image" if own else "one and the same image"
     label = f"two equally likely prompts, k_T = {kernel:.4g}, {shown}"
-    table = np.eye(2) / 2 if own else [[0.5], [0.5]]
+    table = np.eye(2) / 2 if own else [0.5, 0.5]
     return listed([0, np.sqrt(-2 * np.log(kernel))], table, label=label)
 
 
