@@ -41,7 +41,8 @@ _FUNCTIONS = {
     r"\log": np.log, r"\psi": special.digamma, r"\det": np.linalg.det, r"\mathrm{Tr}": np.trace,
 }  # fmt: skip
 _REDUCED = {r"\sum": np.sum, r"\min": np.min, r"\max": np.max}
-_AXES = {"i": -2, "j": -1}
+_INDEX = re.compile(r"_(?:\{((?:(?!\\theta)[^}])*)\}|([ij]))")
+_RANGE = re.compile(r"_\{([\d.]+)\\le\\theta\\le([\d.]+)\}")
 _RELATIONS = {
     r"\le": np.less_equal, r"\ge": np.greater_equal, "<": np.less, ">": np.greater, "=": np.equal,
 }  # fmt: skip
@@ -171,6 +172,18 @@ def _over(function: Callable, *parts: Any) -> Any:
     return function(np.stack(np.broadcast_arrays(*parts)), axis=0)
 
 
+def _over_index(function: Callable, over: str, values: Any) -> Any:
+    """One of `_REDUCED` over i, j or both, such as `j<i`, where other entries are 0."""
+    values = np.asarray(values, float)
+    size = max(values.shape[-2:], default=1)
+    if "<" in over:
+        values = np.where(np.tri(size, k=-1, dtype=bool), values, 0.0)
+    elif r"\ne" in over:
+        values = np.where(np.eye(size, dtype=bool), 0.0, values)
+    axes = (-1,) if over.startswith("j") else (-2, -1) if "j" in over else (-2,)
+    return function(values, axis=axes, keepdims=True)
+
+
 def _positive(value: Any) -> Any:
     return np.maximum(value, 0.0)
 
@@ -285,45 +298,25 @@ class _Parser:
         return None
 
     def reduced(self, function: Callable) -> Node:
-        if self.take(r"\lbrace"):  # max{a, b}
+        """Over what braces list, over an index or two, or over 101 values of theta in its range."""
+        if self.take(r"\lbrace"):
             parts = [self.expression()]
             while self.take(","):
                 parts.append(self.expression())
             self.take(r"\rbrace")
             return _joined(functools.partial(_over, function), *parts)
-        group = re.compile(r"_(?:\{([^}]*)\}|([ij]))").match(self.text, self.at)
-        if group is None:
-            raise Unknown(f"formula: no index at {self.text[self.at :]!r}.")
-        self.at = group.end()
-        over = group.group(1) or group.group(2)
-        if _THETA in over:
-            return self.over_theta(function, over)
-        inner = self.expression(_PRODUCT)
-        axes = [_AXES[index] for index in re.findall("[ij]", over.replace(r"\ne", ","))]
-        part = r"\ne" in over or "<" in over
-        if part and over.startswith("j"):
-            axes = axes[:1]
-
-        def reduce(values: Mapping[str, Any]) -> Any:
-            found = np.asarray(inner(values), float)
-            if part:
-                size = max(found.shape[-2:])
-                kept = np.tri(size, k=-1) if "<" in over else 1 - np.eye(size)
-                found = np.where(kept > 0, found, 0.0)
-            return function(found, axis=tuple(axes), keepdims=True)
-
-        return reduce
-
-    def over_theta(self, function: Callable, over: str) -> Node:
-        """A minimum or maximum over 101 values of theta, in a range that the index gives."""
-        ends = re.fullmatch(r"([\d.]+)\\le\\theta\\le([\d.]+)", over.replace("{", ""))
-        if ends is None:
-            raise Unknown(f"formula: theta has no range in {over!r}.")
-        grid = np.linspace(float(ends[1]), float(ends[2]), 101)[:, None, None]
-        self.names.insert(0, (_THETA, _THETA))
-        inner = self.expression(_PRODUCT)
-        self.names.pop(0)
-        return lambda values: function(inner({**values, _THETA: grid}), axis=0)
+        if match := _INDEX.match(self.text, self.at):
+            self.at = match.end()
+            over = functools.partial(_over_index, function, match[1] or match[2])
+            return _joined(over, self.expression(_PRODUCT))
+        if match := _RANGE.match(self.text, self.at):
+            self.at = match.end()
+            grid = np.linspace(float(match[1]), float(match[2]), 101)[:, None, None]
+            self.names.insert(0, (_THETA, _THETA))
+            inner = self.expression(_PRODUCT)
+            self.names.pop(0)
+            return lambda values: function(inner({**values, _THETA: grid}), axis=0)
+        raise Unknown(f"formula: no index, nor theta with a range, at {self.text[self.at :]!r}.")
 
 
 def _joined(function: Callable, *parts: Node) -> Node:
