@@ -185,7 +185,7 @@ def judge(evidence: Evidence) -> Judgement:
     scale = np.where(np.isfinite(larger), np.maximum(1.0, larger), 1.0)
     if evidence.relation == "limit":  # The last step of a sequence is judged.
         scale, judged = 1.0, judged[:, None] & (np.arange(lhs.shape[1]) == lhs.shape[1] - 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # Equal infinities are no distance apart.
         gap, ratios = np.where(lhs == rhs, 0.0, rhs - lhs), rhs / lhs
     excess = -gap if evidence.relation == "<=" else np.abs(gap)
@@ -211,9 +211,8 @@ def judge(evidence: Evidence) -> Judgement:
     if evidence.size is not None:
         size = _by_trial(np.asarray(evidence.size, float), wrong.ndim)
         clear = wrong & ~(excess < _CLEAR * larger)
-        smallest = _trial(
-            evidence, np.argmin(np.where(clear if clear.any() else wrong, size, np.inf))
-        )
+        among = np.where(clear if clear.any() else wrong, size, np.inf)
+        smallest = _trial(evidence, np.argmin(among))
     violations = int(wrong.sum())
     return Judgement(Verdict.FALSE, detail, slack, looseness, violations, smallest, clearest)
 

@@ -184,10 +184,6 @@ def _over_index(function: Callable, over: str, values: Any) -> Any:
     return function(values, axis=axes, keepdims=True)
 
 
-def _positive(value: Any) -> Any:
-    return np.maximum(value, 0.0)
-
-
 # Each level binds closer than the one before it; factors may stand side by side.
 _OPERATORS: tuple[dict[str, Callable], ...] = (
     {r"\wedge": np.minimum},
@@ -198,6 +194,7 @@ _OPERATORS: tuple[dict[str, Callable], ...] = (
     },
 )  # fmt: skip
 _PRODUCT = 2
+_MARKED = {"_+": lambda x: np.maximum(x, 0.0), r"^\top": np.transpose}
 
 
 class _Parser:
@@ -248,11 +245,9 @@ class _Parser:
 
     def power(self) -> Node:
         found = self.atom()
-        while mark := self.take("_+", r"^\top", "^"):
-            if mark == "^":
-                found = _joined(np.power, found, self.atom(_DIGIT))
-            else:
-                found = _joined(np.transpose if mark == r"^\top" else _positive, found)
+        while mark := self.take(*_MARKED, "^"):
+            power = () if mark in _MARKED else (self.atom(_DIGIT),)
+            found = _joined(_MARKED.get(mark, np.power), found, *power)
         return found
 
     def atom(self, number: re.Pattern[str] = _NUMBER) -> Node:

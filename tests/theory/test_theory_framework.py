@@ -120,7 +120,7 @@ def test_counterexamples_are_points_that_were_evaluated():
 
 
 def test_verdicts_of_identities_and_limits():
-    """A gap above the tolerance is a violation; a sequence must arrive and must shrink."""
+    """A gap above the tolerance is a violation; a sequence must arrive."""
     assert judge(equal([1.0, np.inf], [1.0 + 1e-12, np.inf])).verdict is Verdict.HOLDS
     assert judge(equal([1.0, np.nan], [1.0, np.nan])).verdict is Verdict.FALSE
     assert judge(equal(1.0, 1.0 + 1e-8)).verdict is Verdict.FALSE
