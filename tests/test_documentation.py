@@ -23,11 +23,12 @@ from PIL import Image
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.cli import __main__ as command_line
-from condvendi_jax.cli import verbs
+from condvendi_jax.cli import flags, verbs
 from condvendi_jax.encoders import embedding
 from experiments import __main__ as overview
 from experiments.conditional_vendi import idea
 from experiments.lab import registry, runner
+from theory_checks import __main__ as theory
 from theory_checks import claim
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -49,7 +50,6 @@ STAND_INS += ("transformers", "wandb", "torch.utils.tensorboard", "trackio")
 # Evaluation tools, whose snippets are files of tests/tools that run with the real packages.
 EVALUATIONS = ("pydantic_evals", "langsmith", "langfuse", "weave")
 STAND_INS += (*EVALUATIONS, *(f"condvendi_jax.integrations.{t}" for t in EVALUATIONS))
-LONG_MODULES = {"theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4
 
@@ -240,8 +240,8 @@ def run_command(words, capsys):
         assert all((ROOT / word).is_file() for word in words if word.endswith(".py"))
     elif words[:3] == ["python", "-m", "experiments"]:
         run_overview(words[3:])
-    elif words[:2] == ["python", "-m"] and words[2] in LONG_MODULES:
-        check_module(words[2], words[3:])
+    elif words[:3] == ["python", "-m", "theory_checks"]:
+        check_theory(words[3:])
     elif words[:2] == ["python", "-m"] and words[2].startswith("experiments."):
         check_study(words[2].removeprefix("experiments."), words[3:])
     elif words[0] == "bash":
@@ -283,18 +283,10 @@ def check_study(name, arguments):
         assert len(runner._load(study, given)) >= N
 
 
-def check_module(name, arguments):
-    """The flags exist, by what the package says; named claims do too."""
-    source = importlib.util.find_spec(name + ("" if "." in name else ".__main__"))
-    assert source is not None and source.origin is not None
-    texts = [path.read_text() for path in pathlib.Path(source.origin).parent.glob("*.py")]
-    pattern = r'(?:DEFINE_\w+\(\s*"|add_argument\(\s*"--)(\w+)"'
-    defined = set(re.findall(pattern, "".join(texts)))
-    for argument in arguments:
-        flag, _, value = argument.removeprefix("--").partition("=")
-        assert flag in {*defined, "help"}, f"{name} has no --{flag}"
-        if flag == "only":
-            assert any(re.match(value.replace("*", ".*"), known) for known in claim.registry())
+def check_theory(arguments):
+    """The command's own parser takes the flags, and the claims that they name are there."""
+    rest, given = flags.parse(theory.Flags, arguments)
+    assert not rest and theory.select(given.only, claim.registry())
 
 
 @pytest.mark.parametrize(

@@ -5,33 +5,32 @@ statements held and failed. Exits non-zero when a verdict is not the one that th
 or a wrong version of a statement is taken for right.
 """
 
-import argparse
+import dataclasses
 import difflib
 import fnmatch
 import sys
 from collections.abc import Mapping
 
 from rich.console import Console
+from rich.text import Text
 
 from condvendi_jax.cli import command
+from condvendi_jax.cli.flags import flag, parse
 from theory_checks import claim, evidence, report
 
 
-def parser() -> argparse.ArgumentParser:
-    """The flags of the command."""
-    made = argparse.ArgumentParser("python -m theory_checks", allow_abbrev=False)
-    switch = argparse.BooleanOptionalAction
-    words = "Try the claims whose name matches this shell pattern, or contains it."
-    made.add_argument("--only", help=words)
-    words = "Print every claim, not only what is false."
-    made.add_argument("--all", action=switch, default=False, help=words)
-    words = "Try the wrong versions of what holds, too."
-    made.add_argument("--mutants", action=switch, default=False, help=words)
-    made.add_argument("--seed", type=int, default=0, help="Seed of every random trial.")
-    budgets = sorted(evidence.BUDGETS)
-    made.add_argument("--budget", choices=budgets, default="quick", help="How much work to spend.")
-    made.add_argument("--document", help="Renew the generated parts of docs/theory.md.")
-    return made
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Try the papers' statements."""
+
+    only: str | None = flag(None, "Claims whose name matches this shell pattern or contains it.")
+    all: bool = flag(False, "Print every claim, not only what is false.")
+    mutants: bool = flag(False, "Try the wrong versions of what holds, too.")
+    seed: int = flag(0, "Seed of every random trial.", at_least=0)
+    budget: str = flag("quick", "How much work to spend.", choices=tuple(evidence.BUDGETS))
+    document: str | None = flag(
+        None, "Renew the generated parts of docs/theory.md.", excludes=("only",)
+    )
 
 
 def select(pattern: str | None, claims: dict[str, claim.Claim]) -> list[claim.Claim]:
@@ -62,14 +61,12 @@ def unexpected(entry: claim.Claim, tried: Mapping[str, claim.Tried]) -> list[str
 
 def main(argv: list[str]) -> int:
     """Tries, prints, writes, and says whether the verdicts are the expected ones."""
-    given = parser().parse_args(argv[1:])
-    if given.seed < 0:
-        raise ValueError(f"--seed: expected a number from 0, received {given.seed}.")
+    words, given = parse(Flags, argv[1:])
+    if words:
+        raise ValueError(f"unexpected argument {words[0]!r}.")
     chosen = select(given.only, claim.registry())
-    if given.document and given.only:
-        raise ValueError("--document: the document holds every claim; leave --only away.")
     if given.document:
-        report.check_marks(given.document)
+        report.renewed(given.document, dict.fromkeys(report.PARTS, ""))
     seed, budget = given.seed, evidence.BUDGETS[given.budget]
     outcomes: list[claim.Outcome] = []
     wrong: list[str] = []
@@ -88,11 +85,9 @@ def main(argv: list[str]) -> int:
                 verdicts = [found.judgement.verdict for found in tried.values()]
                 rejected += verdicts.count(evidence.Verdict.FALSE)
             progress.advance(task)
-    console = Console(width=None if sys.stdout.isatty() else 200)
     everything = given.all or given.only is not None
-    console.print(
-        report.pages(outcomes, everything=everything, unexpected=wrong, wrong_versions=rejected)
-    )
+    page = report.page(outcomes, everything=everything, unexpected=wrong, wrong_versions=rejected)
+    Console(width=None if sys.stdout.isatty() else 200).print(Text(page))
     if given.document:
         report.insert(given.document, report.documents(outcomes, wrong_versions=rejected))
     for line in wrong:

@@ -15,18 +15,20 @@ import dataclasses
 import enum
 import functools
 import importlib
+import itertools
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from theory_checks import latex, narrowing, roots, statements
 from theory_checks.evidence import QUICK, Budget, Evidence, Judgement, Verdict, judge
 from theory_checks.latex import Formula
 
+double_precision = functools.partial(jax.enable_x64, True)
+"""A block in which JAX computes in float64."""
 STEP = 1.25
 """What a constant is changed by, where nothing else is stated."""
 THEMES = (
@@ -37,13 +39,14 @@ THEMES = (
 class Kind(enum.Enum):
     """Whose a statement is. Only a printed one can be false *as printed*.
 
-    The name, in small letters, is the key of the statement in its file.
+    The name, in small letters, is the key of the statement in its file; the value is what a false
+    one is called in the table.
     """
 
-    PRINTED = "printed"
-    IMPLIED = "implied by the print"
-    READING = "our reading"
-    OURS = "ours"
+    PRINTED = "FALSE AS PRINTED"
+    IMPLIED = "FALSE, THOUGH IMPLIED"
+    READING = "FALSE IN OUR READING"
+    OURS = "FALSE"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,25 +157,16 @@ class Claim:
 
     def constants(self) -> Iterator[tuple[str, float, tuple[Form, ...]]]:
         """Every constant that the formulas display: it, its factor, the forms with it changed."""
-        form = self.holding
-        if not self.holds:
-            return
-        for index, (constant, _) in enumerate(latex.changed(form.latex, 1.0)):
-            factor = self.loose[index] if index < len(self.loose) else STEP
-            if factor == np.inf:
-                continue
-            texts = [[*latex.changed(form.latex, by)][index][1] for by in (factor, 1 / factor)]
-            forms = (dataclasses.replace(form, latex=text) for text in texts)
-            yield constant, factor, tuple(forms)
+        form, steps = self.holding, itertools.chain(self.loose, itertools.repeat(STEP))
+        found = zip(latex.changed(form.latex), steps, strict=False) if self.holds else ()
+        for (constant, times), factor in found:
+            if factor < np.inf:
+                texts = (times(factor), times(1 / factor))
+                yield constant, factor, tuple(dataclasses.replace(form, latex=t) for t in texts)
 
     def label(self, verdict: Verdict) -> str:
         """The verdict on the stated form in the words of the table."""
-        words = {
-            Kind.PRINTED: "FALSE AS PRINTED",
-            Kind.IMPLIED: "FALSE, THOUGH IMPLIED",
-            Kind.READING: "FALSE IN OUR READING",
-        }
-        return words.get(self.kind, verdict.value) if verdict is Verdict.FALSE else verdict.value
+        return self.kind.value if verdict is Verdict.FALSE else verdict.value
 
 
 _REGISTRY: dict[str, Claim] = {}
@@ -207,9 +201,7 @@ def claim(
         fields = dict(statements.texts()[name])
         given = [kind for kind in Kind if kind.name.lower() in fields]
         if len(given) != 1:
-            raise ValueError(
-                f"claim {name!r}: one of printed, implied, reading and ours is needed."
-            )
+            raise ValueError(f"claim {name!r}: needs one of printed, implied, reading and ours.")
         text, repaired = fields.pop(given[0].name.lower()), fields.pop("corrected", None)
         swaps = {fault: tuple(swap) for fault, swap in fields.pop("mutants", {}).items()}
         assumed = fields.get("assumptions", "")
@@ -232,19 +224,16 @@ def claim(
 
 def _check(entry: Claim) -> None:
     """What a claim must say, by its kind and its verdict."""
-    false = entry.expected is Verdict.FALSE
+    false, ours = entry.expected is Verdict.FALSE, entry.kind is Kind.OURS
+    mutable = entry.mutants or next(entry.constants(), None)
     faults = {
         "its name is taken": entry.name in _REGISTRY,
-        "its name does not begin with its paper's key": not entry.name.startswith(
-            f"{entry.paper}-"
-        ),
-        "a printed statement needs the line that it quotes": entry.kind is Kind.PRINTED
-        and not entry.quote,
-        "what holds needs a mutant": entry.holds
-        and not (entry.mutants or next(entry.constants(), None)),
+        "its name needs its paper's key first": not entry.name.startswith(f"{entry.paper}-"),
+        "what is printed quotes its line": entry.kind is Kind.PRINTED and not entry.quote,
+        "what holds needs a mutant": entry.holds and not mutable,
         "what is false needs its root": false and entry.root not in roots.ROOTS,
         "what holds has no root": not false and entry.root is not None,
-        "what is ours must hold": false and entry.kind is Kind.OURS,
+        "what is ours must hold": false and ours,
         "what holds needs no correction": not false and entry.corrected is not None,
         "a result beyond the papers needs its proof": entry.beyond and not entry.proof,
     }
@@ -275,7 +264,11 @@ class Tried:
     form: Form
     expected: Verdict
     evidence: Evidence
-    judgement: Judgement
+
+    @functools.cached_property
+    def judgement(self) -> Judgement:
+        """The verdict that the evidence supports."""
+        return judge(self.evidence)
 
     @property
     def as_expected(self) -> bool:
@@ -317,19 +310,16 @@ def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[
 
     All are expected to be FALSE.
     """
-    attempt = functools.partial(_try, entry, seed=seed, budget=budget)
+    attempt = functools.partial(_try, entry, expected=Verdict.FALSE, seed=seed, budget=budget)
     tried, holding = {}, entry.holding
     for name, mutant in entry.mutants.items():
         of_text = isinstance(mutant, tuple) and all(isinstance(part, str) for part in mutant)
         form = holding.swapped(*mutant) if of_text else dataclasses.replace(holding, value=mutant)
-        tried[name] = attempt(form, Verdict.FALSE)
+        tried[name] = attempt(form)
     for number, (constant, factor, forms) in enumerate(entry.constants(), start=1):
-        name = f"constant {number}, {constant}, changed by {factor:g}"
-        with contextlib.suppress(latex.Unknown):  # The number is part of a name.
-            for form in forms:
-                tried[name] = attempt(form, Verdict.FALSE)
-                if tried[name].as_expected:
-                    break
+        # A number may be part of a name.
+        if found := _first_false(attempt, forms, ignored=(latex.Unknown,)):
+            tried[f"constant {number}, {constant}, changed by {factor:g}"] = found
     return tried
 
 
@@ -341,11 +331,11 @@ def try_narrowed(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict
     holding = entry.holding
     if entry.expected is Verdict.VACUOUS or not entry.holds:
         return {}
-    attempt = functools.partial(_try, entry, seed=seed, budget=budget)
+    attempt = functools.partial(_try, entry, expected=Verdict.FALSE, seed=seed, budget=budget)
     whole = dataclasses.replace(holding, given=holding.formulas)
-    right, text = attempt(whole, Verdict.HOLDS).evidence, latex.squeezed(holding.latex)
+    right, text = attempt(whole).evidence, latex.squeezed(holding.latex)
     tried = {
-        f"wrong where {kind}": Tried(holding, Verdict.FALSE, evidence, judge(evidence))
+        f"wrong where {kind}": Tried(holding, Verdict.FALSE, evidence)
         for kind, evidence in right.kinds()
         if kind.removeprefix("not ") not in (*entry.only, *entry.slack)
     }
@@ -353,15 +343,31 @@ def try_narrowed(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict
         symbol = words.partition(":")[0]
         if {words, symbol} & {*entry.slack} or symbol + "=⟦" in text:
             continue
-        for given in others:
-            # What is neither a name nor a command, or is divided by 0, is no version.
-            with contextlib.suppress(ArithmeticError, ValueError):
-                found = attempt(dataclasses.replace(whole, given=given), Verdict.FALSE)
-                if found.as_expected or not (moved and found.evidence.same_as(right)):
-                    tried[words] = found
-                if found.as_expected:
-                    break
+        forms = (dataclasses.replace(whole, given=given) for given in others)
+        # What is neither a name nor a command, or is divided by 0, is no version.
+        ignored, same = (ArithmeticError, ValueError), right if moved else None
+        if found := _first_false(attempt, forms, ignored=ignored, same=same):
+            tried[words] = found
     return tried
+
+
+def _first_false(
+    attempt: Callable[[Form], Tried],
+    forms: Iterable[Form],
+    *,
+    ignored: tuple[type[Exception], ...],
+    same: Evidence | None = None,
+) -> Tried | None:
+    """The first form that is FALSE, or else the last whose sides are not the same as these."""
+    last = None
+    for form in forms:
+        with contextlib.suppress(*ignored):
+            found = attempt(form)
+            if found.as_expected:
+                return found
+            if same is None or not found.evidence.same_as(same):
+                last = found
+    return last
 
 
 def other_way_round(outcome: Outcome) -> dict[str, Tried]:
@@ -371,23 +377,11 @@ def other_way_round(outcome: Outcome) -> dict[str, Tried]:
         return {}
     sides = {"lhs": tried.evidence.rhs, "rhs": tried.evidence.lhs}
     found = dataclasses.replace(tried.evidence, **sides)
-    return {"the other way round": Tried(tried.form, Verdict.FALSE, found, judge(found))}
+    return {"the other way round": Tried(tried.form, Verdict.FALSE, found)}
 
 
 def _try(entry: Claim, form: Form, expected: Verdict, seed: int, budget: Budget) -> Tried:
     """All forms of a claim meet the same generator, whether it runs alone or with all others."""
     rng = np.random.default_rng([seed, zlib.crc32(entry.name.encode())])
     with double_precision():
-        found = entry.evidence(rng, budget, form.argument)
-    return Tried(form, expected, found, judge(found))
-
-
-@contextlib.contextmanager
-def double_precision() -> Iterator[None]:
-    """JAX computes in float64 inside this block."""
-    before = jnp.zeros(()).dtype == jnp.float64
-    jax.config.update("jax_enable_x64", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_x64", before)
+        return Tried(form, expected, entry.evidence(rng, budget, form.argument))

@@ -7,12 +7,15 @@ among the points that were evaluated: the smallest, and the clearest.
 import contextlib
 import dataclasses
 import enum
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+
+from condvendi_jax.base.result import plain
 
 Relation = Literal["==", "<=", "limit"]
 
@@ -103,8 +106,7 @@ class Evidence:
         else:
             wrong = 1.25 * self.rhs + 1
         for (words, met), at in itertools.product(kinds.items(), (True, False)):
-            met = met.reshape(met.shape + (1,) * (self.rhs.ndim - met.ndim))
-            rhs = np.where(met == at, wrong, self.rhs)
+            rhs = np.where(_by_trial(met, self.rhs.ndim) == at, wrong, self.rhs)
             yield ("" if at else "not ") + words, dataclasses.replace(self, rhs=rhs)
 
     def same_as(self, other: "Evidence") -> bool:
@@ -112,46 +114,34 @@ class Evidence:
         pairs = (self.lhs, other.lhs), (self.rhs, other.rhs)
         return all(a.shape == b.shape and np.allclose(a, b, equal_nan=True) for a, b in pairs)
 
-    @property
-    def trials(self) -> int:
-        """Number of comparisons made."""
-        return int(self.lhs.size)
+
+def _evidence(
+    relation: Relation, lhs: Any, rhs: Any, /, *, premise_met: Any = True, **fields: Any
+) -> Evidence:
+    lhs, rhs = np.atleast_1d(*np.broadcast_arrays(np.asarray(lhs, float), np.asarray(rhs, float)))
+    rows = lhs.shape
+    if relation == "limit":
+        lhs, rhs = np.atleast_2d(lhs, rhs)
+        rows = lhs.shape[:1]
+    return Evidence(
+        relation, lhs, rhs, np.broadcast_to(np.asarray(premise_met, bool), rows), **fields
+    )
 
 
-def _evidence(relation: Relation, lhs: Any, rhs: Any, ndim: int, met: Any, fields: Any) -> Evidence:
-    lhs, rhs = np.broadcast_arrays(np.asarray(lhs, float), np.asarray(rhs, float))
-    while lhs.ndim < ndim:
-        lhs, rhs = lhs[None], rhs[None]
-    rows = lhs.shape if ndim == 1 else lhs.shape[:1]
-    return Evidence(relation, lhs, rhs, np.broadcast_to(np.asarray(met, bool), rows), **fields)
-
-
-def equal(lhs: Any, rhs: Any, *, premise_met: Any = True, **fields: Any) -> Evidence:
-    """Evidence for an identity, trial by trial."""
-    return _evidence("==", lhs, rhs, 1, premise_met, fields)
-
-
-def at_most(lhs: Any, rhs: Any, *, premise_met: Any = True, **fields: Any) -> Evidence:
-    """Evidence for an inequality lhs <= rhs, trial by trial."""
-    return _evidence("<=", lhs, rhs, 1, premise_met, fields)
+equal = functools.partial(_evidence, "==")
+"""Evidence for an identity, trial by trial."""
+at_most = functools.partial(_evidence, "<=")
+"""Evidence for an inequality lhs <= rhs, trial by trial."""
+limit = functools.partial(_evidence, "limit")
+"""Evidence for values -> target along the last axis: its end must be within `tolerance`."""
 
 
 def compared(relation: Literal["==", "<="], rows: Any, *names: str, **fields: Any) -> Evidence:
     """Evidence of rows: both sides, then what has these names: parameters, or 'size', 'met'."""
     lhs, rhs, *columns = map(list, zip(*rows, strict=True))
     shown = dict(zip(names, columns, strict=True))
-    met, size = shown.pop("met", True), shown.pop("size", shown.get("n"))
-    return _evidence(relation, lhs, rhs, 1, met, {"parameters": shown, "size": size} | fields)
-
-
-def limit(
-    values: Any, target: Any, *, tolerance: float, premise_met: Any = True, **fields: Any
-) -> Evidence:
-    """Evidence for values -> target along the last axis.
-
-    Holds when the distance shrinks along each sequence and its last step is within tolerance.
-    """
-    return _evidence("limit", values, target, 2, premise_met, fields | {"tolerance": tolerance})
+    own = {"premise_met": shown.pop("met", True), "size": shown.pop("size", shown.get("n"))}
+    return _evidence(relation, lhs, rhs, **({"parameters": shown} | own | fields))
 
 
 def _one_each(value: Any, shape: tuple[int, ...]) -> bool:
@@ -167,133 +157,76 @@ class Judgement:
 
     Attributes:
         verdict: computed from the evidence.
+        detail: one line on what was measured.
         slack: how far the two sides are apart, in the closest trial: rhs - lhs for inequalities
             (negative: violated), largest |lhs - rhs| for identities and limits.
         looseness: smallest rhs / lhs over the trials (bounds only); `None` where it has no meaning.
         violations: number of trials (or sequences) against the statement.
-        trials: number of comparisons made.
         smallest: the first violating trial of least size whose violation is clear;
             `None` where nothing is violated or sizes are not given.
         clearest: the trial that violates the statement most.
-        detail: one line on what was measured.
     """
 
     verdict: Verdict
-    slack: float
-    looseness: float | None
-    violations: int
-    trials: int
-    smallest: Mapping[str, Any] | None
-    clearest: Mapping[str, Any] | None
     detail: str
+    slack: float = math.nan
+    looseness: float | None = None
+    violations: int = 0
+    smallest: Mapping[str, Any] | None = None
+    clearest: Mapping[str, Any] | None = None
 
 
 def judge(evidence: Evidence) -> Judgement:
     """Compute the verdict that the evidence supports."""
-    if not evidence.premise_met.any():
-        return Judgement(
-            Verdict.PREMISE_UNMET, math.nan, None, 0, evidence.trials, None, None,
-            "no trial meets the premise",
-        )  # fmt: skip
-    judges = {"==": _judge_equal, "<=": _judge_at_most, "limit": _judge_limit}
-    return judges[evidence.relation](evidence)
-
-
-def _allowance(evidence: Evidence) -> np.ndarray:
-    scale = np.maximum(1.0, np.maximum(np.abs(evidence.lhs), np.abs(evidence.rhs)))
-    return evidence.tolerance * np.where(np.isfinite(scale), scale, 1.0)
-
-
-def _difference(lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    """rhs - lhs; equal infinities are no distance apart."""
-    with np.errstate(invalid="ignore"):
-        return np.where(lhs == rhs, 0.0, rhs - lhs)
-
-
-def _judge_equal(evidence: Evidence) -> Judgement:
-    gap = np.abs(_difference(evidence.lhs, evidence.rhs))
+    lhs, rhs, judged = evidence.lhs, evidence.rhs, evidence.premise_met
+    if not judged.any():
+        return Judgement(Verdict.PREMISE_UNMET, "no trial meets the premise")
+    larger = np.maximum(np.abs(lhs), np.abs(rhs))
+    scale = np.where(np.isfinite(larger), np.maximum(1.0, larger), 1.0)
+    if evidence.relation == "limit":  # The last step of a sequence is judged.
+        scale, judged = 1.0, judged[:, None] & (np.arange(lhs.shape[1]) == lhs.shape[1] - 1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # Equal infinities are no distance apart.
+        gap, ratios = np.where(lhs == rhs, 0.0, rhs - lhs), rhs / lhs
+    excess = -gap if evidence.relation == "<=" else np.abs(gap)
     # A NaN or an infinity on one side alone is a violation: the comparison is written to say so.
-    wrong = ~((gap <= _allowance(evidence)) | (evidence.lhs == evidence.rhs))
-    wrong &= evidence.premise_met
-    slack = float(np.max(np.where(evidence.premise_met, gap, 0.0)))
-    detail = f"{int(evidence.premise_met.sum())} comparisons, largest gap {slack:.2g}"
-    return _close(evidence, wrong, gap, slack, None, detail)
-
-
-def _judge_at_most(evidence: Evidence) -> Judgement:
-    gap = _difference(evidence.lhs, evidence.rhs)
-    wrong = ~((gap >= -_allowance(evidence)) | (evidence.lhs == evidence.rhs))
-    wrong &= evidence.premise_met
-    slack = float(np.min(np.where(evidence.premise_met, gap, np.inf)))
-    looseness = _looseness(evidence, evidence.premise_met)
-    detail = f"{int(evidence.premise_met.sum())} comparisons, least margin {slack:.3g}"
-    return _close(evidence, wrong, -gap, slack, looseness, detail)
-
-
-def _judge_limit(evidence: Evidence) -> Judgement:
-    gap = np.abs(_difference(evidence.lhs, evidence.rhs))
-    met = evidence.premise_met
-    last = gap[:, -1]
-    shrinks = (last <= gap[:, 0]) | (last <= evidence.tolerance)
-    wrong = ~((last <= evidence.tolerance) & shrinks) & met
-    slack = float(np.max(last[met]))
-    detail = f"{len(gap)} sequences, last distance {slack:.2g}"
-    wrong_steps = np.zeros_like(gap, bool)
-    wrong_steps[:, -1] = wrong
-    return _close(evidence, wrong_steps, gap, slack, None, detail)
-
-
-def _looseness(evidence: Evidence, met: np.ndarray) -> float | None:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = evidence.rhs / evidence.lhs
-    usable = met & (evidence.lhs > 0) & (evidence.rhs >= 0) & ~np.isnan(ratios)
-    return float(np.min(ratios[usable])) if usable.any() else None
-
-
-def _close(
-    evidence: Evidence,
-    wrong: np.ndarray,
-    excess: np.ndarray,
-    slack: float,
-    looseness: float | None,
-    detail: str,
-) -> Judgement:
-    """Turn the mask of violating trials into a judgement."""
-    count = int(wrong.sum())
-    if not count:
+    wrong = judged & ~(excess <= evidence.tolerance * scale)
+    looseness = None
+    if evidence.relation == "<=":
+        slack = float(np.min(gap[judged]))
+        detail = f"{judged.sum()} comparisons, least margin {slack:.3g}"
+        usable = judged & (lhs > 0) & (rhs >= 0) & ~np.isnan(ratios)
+        looseness = float(np.min(ratios[usable])) if usable.any() else None
+    else:
+        slack = float(np.max(excess[judged]))
+        count = f"{judged.sum()} comparisons, largest gap"
+        if evidence.relation == "limit":
+            count = f"{len(lhs)} sequences, last distance"
+        detail = f"{count} {slack:.2g}"
+    if not wrong.any():
         loose = looseness is not None and looseness >= VACUOUS_FACTOR
-        verdict = Verdict.VACUOUS if loose else Verdict.HOLDS
-        return Judgement(verdict, slack, looseness, 0, evidence.trials, None, None, detail)
+        return Judgement(Verdict.VACUOUS if loose else Verdict.HOLDS, detail, slack, looseness)
     excess = np.where(wrong, np.where(np.isnan(excess), np.inf, excess), -np.inf)
-    clearest = _trial(evidence, np.unravel_index(np.argmax(excess), wrong.shape))
-    smallest = None
+    clearest, smallest = _trial(evidence, np.argmax(excess)), None
     if evidence.size is not None:
-        size = np.asarray(evidence.size, float)
-        size = size.reshape(size.shape + (1,) * (wrong.ndim - size.ndim))
-        larger = np.maximum(np.abs(evidence.lhs), np.abs(evidence.rhs))
+        size = _by_trial(np.asarray(evidence.size, float), wrong.ndim)
         clear = wrong & ~(excess < _CLEAR * larger)
         among = np.where(clear if clear.any() else wrong, size, np.inf)
-        smallest = _trial(evidence, np.unravel_index(np.argmin(among), wrong.shape))
-    return Judgement(
-        Verdict.FALSE, slack, looseness, count, evidence.trials, smallest, clearest, detail
-    )
+        smallest = _trial(evidence, np.argmin(among))
+    violations = int(wrong.sum())
+    return Judgement(Verdict.FALSE, detail, slack, looseness, violations, smallest, clearest)
 
 
-def plain(value: Any) -> Any:
-    """Python's own numbers out of NumPy's and JAX's."""
-    if isinstance(value, Mapping):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return value.tolist() if hasattr(value, "tolist") else value
+def _by_trial(values: np.ndarray, ndim: int) -> np.ndarray:
+    """An array with an entry a trial, along the first of this many axes."""
+    return values.reshape(values.shape + (1,) * (ndim - values.ndim))
 
 
-def _trial(evidence: Evidence, index: tuple[Any, ...]) -> dict[str, Any]:
+def _trial(evidence: Evidence, number: Any) -> dict[str, Any]:
     """The parameters and both sides of one trial, as plain numbers."""
-    shape = evidence.lhs.shape
-    example: dict[str, Any] = {}
+    index, example = np.unravel_index(number, evidence.lhs.shape), dict[str, Any]()
     for name, values in evidence.parameters.items():
-        if _one_each(values, shape):
+        if _one_each(values, evidence.lhs.shape):
             values = values[index[0]] if isinstance(values, Sequence) else values[index]
         example[name] = plain(values)
     return example | {"lhs": float(evidence.lhs[index]), "rhs": float(evidence.rhs[index])}

@@ -27,13 +27,22 @@ _MARKS = re.compile("⟦(.*?)⟧", re.DOTALL)
 _SPACING = re.compile(
     r"\\(?:[Bb]igg?[lr]?|left|right|textstyle|displaystyle|quad|[,;!:])(?![a-z])|\s+"
 )
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_CLOSING = {"(": ")", "[": "]", r"\lvert": r"\rvert", r"\lfloor": r"\rfloor"}
+_DIGIT, _NUMBER = re.compile(r"\d"), re.compile(r"\d+(?:\.\d+)?")
+# No constant is an index or an end of a range of theta; `\tfrac12` has two, of a digit each.
+_CONSTANT = re.compile(
+    r"(?<=_)N|(?<=\\theta\\le)N|N(?=\\le\\theta)"
+    r"|(?P<constant>(?:(?<=frac)|(?<=frac\d)|(?<=\^))\d|N)".replace("N", _NUMBER.pattern)
+)
+_GROUPS = {
+    "(": (")", np.asanyarray), "[": ("]", np.asanyarray), "{": ("}", np.asanyarray),
+    r"\lvert": (r"\rvert", np.abs), r"\lfloor": (r"\rfloor", np.floor),
+}  # fmt: skip
 _FUNCTIONS = {
     r"\log": np.log, r"\psi": special.digamma, r"\det": np.linalg.det, r"\mathrm{Tr}": np.trace,
 }  # fmt: skip
 _REDUCED = {r"\sum": np.sum, r"\min": np.min, r"\max": np.max}
-_AXES = {"i": -2, "j": -1}
+_INDEX = re.compile(r"_(?:\{((?:(?!\\theta)[^}])*)\}|([ij]))")
+_RANGE = re.compile(r"_\{([\d.]+)\\le\\theta\\le([\d.]+)\}")
 _RELATIONS = {
     r"\le": np.less_equal, r"\ge": np.greater_equal, "<": np.less, ">": np.greater, "=": np.equal,
 }  # fmt: skip
@@ -85,27 +94,17 @@ def formulas(text: str) -> tuple["Formula", ...]:
     return tuple(map(Formula, _MARKS.findall(text)))
 
 
-def changed(text: str, factor: float) -> Iterator[tuple[str, str]]:
-    """Every constant of a statement's formulas, and the statement with it times this factor."""
+def changed(text: str) -> Iterator[tuple[str, Callable[[float], str]]]:
+    """Every constant of a statement's formulas, and the statement with it times a factor."""
     for part in _MARKS.finditer(text):
-        whole = part.group(1)
-        for start, end in _constants(whole):
-            number = f"{{{float(whole[start:end]) * factor:.12g}}}"
-            renewed = whole[:start] + number + whole[end:]
-            yield whole[start:end], text[: part.start(1)] + renewed + text[part.end(1) :]
+        for found in _CONSTANT.finditer(text, *part.span(1)):
+            if float(found["constant"] or 0):
+                yield found["constant"], functools.partial(_times, text, found)
 
 
-def _constants(text: str) -> Iterator[tuple[int, int]]:
-    r"""Where the numbers stand; `\tfrac12` has two; an index is none, nor an end of a range."""
-    at = 0
-    while match := _NUMBER.search(text, at):
-        start, end = match.span()
-        if text[:start].endswith(("frac", "^")) or text[: start - 1].endswith("frac"):
-            end = start + 1
-        of_theta = text[:start].endswith(r"\theta\le") or text[end:].startswith(r"\le\theta")
-        if not (of_theta or text[:start].endswith("_")) and float(text[start:end]):
-            yield start, end
-        at = end
+def _times(text: str, found: re.Match[str], factor: float) -> str:
+    number = f"{{{float(found.group()) * factor:.12g}}}"
+    return text[: found.start()] + number + text[found.end() :]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,11 +133,8 @@ class Formula:
             self.seen.setdefault(name, []).append(values[name])
             values[name] = self.change.get(name, lambda value: value)(values[name])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            found = node(values)
-        found = np.asarray(found, float)
-        if re.search(
-            r"_\{?[ij]", self.text
-        ):  # The axes of i and j are gone, or one of them is left.
+            found = np.asarray(node(values), float)
+        if re.search(r"_\{?[ij]", self.text):  # Their axes are gone, or one of them is left.
             found = np.squeeze(found)
         return float(found) if found.ndim == 0 else found
 
@@ -171,6 +167,36 @@ def _norm(vector: np.ndarray, order: float) -> float:
     return float(top * np.sum((np.abs(vector) / top) ** order) ** (1 / order)) if top > 0 else 0.0
 
 
+def _over(function: Callable, *parts: Any) -> Any:
+    """One of `_REDUCED`, or all, over several values."""
+    return function(np.stack(np.broadcast_arrays(*parts)), axis=0)
+
+
+def _over_index(function: Callable, over: str, values: Any) -> Any:
+    """One of `_REDUCED` over i, j or both, such as `j<i`, where other entries are 0."""
+    values = np.asarray(values, float)
+    size = max(values.shape[-2:], default=1)
+    if "<" in over:
+        values = np.where(np.tri(size, k=-1, dtype=bool), values, 0.0)
+    elif r"\ne" in over:
+        values = np.where(np.eye(size, dtype=bool), 0.0, values)
+    axes = (-1,) if over.startswith("j") else (-2, -1) if "j" in over else (-2,)
+    return function(values, axis=axes, keepdims=True)
+
+
+# Each level binds closer than the one before it; factors may stand side by side.
+_OPERATORS: tuple[dict[str, Callable], ...] = (
+    {r"\wedge": np.minimum},
+    {"+": np.add, "-": np.subtract},
+    {
+        "/": _quotient, r"\odot": lambda x, y: np.multiply(np.asarray(x), y),
+        r"\cdot": np.multiply, "": np.multiply,
+    },
+)  # fmt: skip
+_PRODUCT = 2
+_MARKED = {"_+": lambda x: np.maximum(x, 0.0), r"^\top": np.transpose}
+
+
 class _Parser:
     """Recursive descent; each method reads what its name says and returns a function of names."""
 
@@ -195,89 +221,60 @@ class _Parser:
         while relation := self.take(*_RELATIONS):
             sides.append(self.expression())
             met.append(_joined(_RELATIONS[relation], *sides[-2:]))
-        if not met:
-            return sides[0]
-        return _joined(lambda *parts: functools.reduce(np.logical_and, parts), *met)
+        return _joined(functools.partial(_over, np.all), *met) if met else sides[0]
 
-    def expression(self) -> Node:
-        found = self.sum()
-        while self.take(r"\wedge"):
-            found = _joined(np.minimum, found, self.sum())
-        return found
-
-    def sum(self) -> Node:
-        sign = self.take("+", "-")
-        found = self.product()
+    def expression(self, level: int = 0) -> Node:
+        """What the operators of this level join, or of a later one, which bind closer."""
+        if level == len(_OPERATORS):
+            return self.power()
+        operators = _OPERATORS[level]
+        sign = self.take("+", "-") if "-" in operators else ""
+        found = self.expression(level + 1)
         if sign == "-":
             found = _joined(np.negative, found)
-        while sign := self.take("+", "-"):
-            found = _joined(np.add if sign == "+" else np.subtract, found, self.product())
-        return found
-
-    def product(self) -> Node:
-        found = self.power()
-        while True:
-            if self.take("/"):
-                found = _joined(_quotient, found, self.power())
-                continue
-            if self.take(r"\odot"):
-                found = _joined(lambda x, y: np.multiply(np.asarray(x), y), found, self.power())
-                continue
-            self.take(r"\cdot")
+        while (token := self.take(*operators)) in operators:
             start = self.at
             try:
-                other = self.power()
+                found = _joined(operators[token], found, self.expression(level + 1))
             except Unknown:
+                if token:
+                    raise
                 self.at = start
-                return found
-            found = _joined(np.multiply, found, other)
+                break
+        return found
 
     def power(self) -> Node:
         found = self.atom()
-        while mark := self.take("_+", "^"):
-            if mark == "^" and self.take(r"\top"):
-                found = _joined(np.transpose, found)
-            elif mark == "^":
-                found = _joined(np.power, found, self.argument())
-            else:
-                found = _joined(lambda x: np.maximum(x, 0.0), found)
+        while mark := self.take(*_MARKED, "^"):
+            power = () if mark in _MARKED else (self.atom(_DIGIT),)
+            found = _joined(_MARKED.get(mark, np.power), found, *power)
         return found
 
-    def argument(self) -> Node:
-        """What a command applies to: a group, one digit, or one name."""
-        if self.text[self.at : self.at + 1].isdigit():
-            digit = float(self.text[self.at])
-            self.at += 1
-            return lambda values: digit
-        return self.atom()
-
-    def atom(self) -> Node:
+    def atom(self, number: re.Pattern[str] = _NUMBER) -> Node:
+        """What a command applies to: a group or one name, or a number (of one digit)."""
         if found := self.name():
             return found
-        if self.take("{"):
-            return self.until("}")
         if self.take(r"\lVert("):
             vector, _ = self.until(")"), self.take(r"_i\rVert_")
-            return _joined(_norm, vector, self.argument())
+            return _joined(_norm, vector, self.atom(_DIGIT))
         if self.take(r"\lVert"):
-            inner, order = self.until(r"\rVert_"), "nuc" if self.take("*") else "fro"
-            self.take("F")
+            inner, order = self.until(r"\rVert_"), "nuc" if self.take("*", "F") == "*" else "fro"
             return _joined(lambda x: np.linalg.norm(np.asarray(x), order), inner)
-        if opening := self.take(*_CLOSING):
-            wrap = {r"\lvert": np.abs, r"\lfloor": np.floor}.get(opening, np.asanyarray)
-            return _joined(wrap, self.until(_CLOSING[opening]))
+        if opening := self.take(*_GROUPS):
+            closing, function = _GROUPS[opening]
+            return _joined(function, self.until(closing))
         if self.take(r"\frac"):
-            return _joined(_quotient, self.argument(), self.argument())
+            return _joined(_quotient, self.atom(_DIGIT), self.atom(_DIGIT))
         if self.take(r"\sqrt"):
             root = self.until("]") if self.take("[") else lambda values: 2.0
-            return _joined(lambda n, x: np.power(x, 1 / n), root, self.argument())
+            return _joined(lambda n, x: np.power(x, 1 / n), root, self.atom(_DIGIT))
         if command := self.take(*_FUNCTIONS):
             return _joined(_FUNCTIONS[command], self.power())
         if command := self.take(*_REDUCED):
             return self.reduced(_REDUCED[command])
         if constant := self.take(r"\pi", "e"):
             return lambda values: np.pi if constant == r"\pi" else np.e
-        if match := _NUMBER.match(self.text, self.at):
+        if match := number.match(self.text, self.at):
             self.at = match.end()
             return lambda values: float(match.group())
         raise Unknown(f"formula: {self.text[self.at :]!r} of {self.text!r} is not understood.")
@@ -296,46 +293,25 @@ class _Parser:
         return None
 
     def reduced(self, function: Callable) -> Node:
-        if not self.take("_"):  # max{a, b}
-            self.take(r"\lbrace")
+        """Over what braces list, over an index or two, or over 101 values of theta in its range."""
+        if self.take(r"\lbrace"):
             parts = [self.expression()]
             while self.take(","):
                 parts.append(self.expression())
             self.take(r"\rbrace")
-            return _joined(np.minimum if function is np.min else np.maximum, *parts)
-        group = re.compile(r"\{([^}]*)\}|([ij])").match(self.text, self.at)
-        if group is None:
-            raise Unknown(f"formula: no index at {self.text[self.at :]!r}.")
-        self.at = group.end()
-        over = group.group(1) or group.group(2)
-        if _THETA in over:
-            return self.over_theta(function, over)
-        inner = self.product()
-        axes = [_AXES[index] for index in re.findall("[ij]", over.replace(r"\ne", ","))]
-        part = r"\ne" in over or "<" in over
-        if part and over.startswith("j"):
-            axes = axes[:1]
-
-        def reduce(values: Mapping[str, Any]) -> Any:
-            found = np.asarray(inner(values), float)
-            if part:
-                size = max(found.shape[-2:])
-                kept = np.tri(size, k=-1) if "<" in over else 1 - np.eye(size)
-                found = np.where(kept > 0, found, 0.0)
-            return function(found, axis=tuple(axes), keepdims=True)
-
-        return reduce
-
-    def over_theta(self, function: Callable, over: str) -> Node:
-        """A minimum or maximum over 101 values of theta, in a range that the index gives."""
-        ends = re.fullmatch(r"([\d.]+)\\le\\theta\\le([\d.]+)", over.replace("{", ""))
-        if ends is None:
-            raise Unknown(f"formula: theta has no range in {over!r}.")
-        grid = np.linspace(float(ends[1]), float(ends[2]), 101)[:, None, None]
-        self.names.insert(0, (_THETA, _THETA))
-        inner = self.product()
-        self.names.pop(0)
-        return lambda values: function(inner({**values, _THETA: grid}), axis=0)
+            return _joined(functools.partial(_over, function), *parts)
+        if match := _INDEX.match(self.text, self.at):
+            self.at = match.end()
+            over = functools.partial(_over_index, function, match[1] or match[2])
+            return _joined(over, self.expression(_PRODUCT))
+        if match := _RANGE.match(self.text, self.at):
+            self.at = match.end()
+            grid = np.linspace(float(match[1]), float(match[2]), 101)[:, None, None]
+            self.names.insert(0, (_THETA, _THETA))
+            inner = self.expression(_PRODUCT)
+            self.names.pop(0)
+            return lambda values: function(inner({**values, _THETA: grid}), axis=0)
+        raise Unknown(f"formula: no index, nor theta with a range, at {self.text[self.at :]!r}.")
 
 
 def _joined(function: Callable, *parts: Node) -> Node:

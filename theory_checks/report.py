@@ -1,50 +1,39 @@
 """What comes out of a run: the terminal's pages, the generated parts of docs/theory.md."""
 
-import collections
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from condvendi_jax.base import files
+from condvendi_jax.base.result import plain
 from theory_checks import latex
 from theory_checks.claim import STEP, Claim, Kind, Outcome, Tried
-from theory_checks.evidence import Verdict, plain
-from theory_checks.roots import ROOTS, Severity
+from theory_checks.evidence import Verdict
+from theory_checks.roots import ROOTS, Root, Severity
 from theory_checks.statements import NOTATION, PAPERS
 
 PARTS = ("counts", "results", "others", "register")
 """The generated parts of docs/theory.md."""
+_SHOWN = {root.shown_by for root in ROOTS.values()}
 
 
 def by_root(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The false claims under each root error, the one that shows it best first."""
-    found: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.claim.root is not None:
-            found.setdefault(outcome.claim.root, []).append(outcome)
-    return {
-        key: sorted(found[key], key=lambda outcome: outcome.claim.name != root.shown_by)
-        for key, root in ROOTS.items()
-        if key in found
-    }
+    ordered = sorted(outcomes, key=lambda outcome: outcome.claim.name not in _SHOWN)
+    found = {key: [each for each in ordered if each.claim.root == key] for key in ROOTS}
+    return {key: shown for key, shown in found.items() if shown}
 
 
-# --- The terminal ---------------------------------------------------------------------------------
-
-
-def pages(
+def page(
     outcomes: Sequence[Outcome],
     *,
     everything: bool,
     unexpected: Sequence[str] = (),
     wrong_versions: int | None = None,
-) -> RenderableType:
-    """What is false by root error, on request the entry of every claim, then three lines.
+) -> str:
+    """What the terminal shows: the root errors, on request every claim, then how many hold.
 
     Args:
         outcomes: of the claims that were tried.
@@ -52,27 +41,11 @@ def pages(
         unexpected: a line for every verdict that is not the expected one.
         wrong_versions: how many were tried, where any were.
     """
-    parts = [*_false_pages(outcomes)]
+    parts = [*_roots(outcomes, names=True), "Every statement, with what was measured: --all"]
     if everything:
-        parts += [Text("\n" + "\n\n".join(_section(outcome))) for outcome in outcomes]
-    else:
-        parts.append(Text("\nEvery statement, with what was measured: --all", style="dim"))
-    return Group(*parts, Text("\n" + "\n".join(_ending(outcomes, unexpected, wrong_versions))))
-
-
-def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[Text]:
-    """The root errors under their severities, each once, with the statements that repeat it."""
-    roots, number = by_root(outcomes), 0
-    for severity in Severity:
-        shown = {key: found for key, found in roots.items() if ROOTS[key].severity is severity}
-        if shown:
-            yield Text(f"\n{severity.value}", style="bold")
-        for key, found in shown.items():
-            root, number = ROOTS[key], number + 1
-            first = found[0].stated
-            yield Text(f"\n{number}. {root.title}", style="red")
-            yield Text(f"   {root.example.format(**_best(first))} {root.meaning}")
-            yield Text("   --only: " + ", ".join(outcome.claim.name for outcome in found))
+        parts[-1:] = map(_section, outcomes)
+    ending = "\n".join(_ending(outcomes, unexpected, wrong_versions))
+    return "\n" + "\n\n".join([*parts, ending])
 
 
 def _ending(
@@ -83,20 +56,21 @@ def _ending(
     false = verdicts.count(Verdict.FALSE)
     corrections = [outcome.tried["corrected"] for outcome in outcomes if len(outcome.tried) > 1]
     corrected = sum(each.judgement.verdict is not Verdict.FALSE for each in corrections)
-    errors, readings = _errors_and_readings(by_root(outcomes))
+    *errors, readings = _by_severity(outcomes)
     held = len(verdicts) - false
     yield f"Held: {held} of {len(verdicts)} statements, and {corrected} corrections."
     yield f"Failed: {false} statements, as papers print or imply them or as we read them." + (
-        f" They go back to the {errors} errors and {readings} readings above." * (false > 0)
+        f" They go back to the {sum(errors)} errors and {readings} readings above." * (false > 0)
     )
     if wrong_versions is not None:
         yield f"Rejected: {wrong_versions} wrong versions of what holds."
     yield f"Unexpected: {len(unexpected) or 'nothing'}."
 
 
-def _errors_and_readings(roots: Iterable[str]) -> tuple[int, int]:
-    readings = [ROOTS[key].severity is Severity.READING for key in roots]
-    return readings.count(False), readings.count(True)
+def _by_severity(outcomes: Sequence[Outcome]) -> list[int]:
+    """How many root errors are of each severity; the last are no errors but readings."""
+    found = [ROOTS[key].severity for key in by_root(outcomes)]
+    return [found.count(severity) for severity in Severity]
 
 
 def _best(tried: Tried) -> Mapping[str, Any]:
@@ -131,54 +105,52 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-# --- docs/theory.md -------------------------------------------------------------------------------
-
-
 def documents(outcomes: Sequence[Outcome], *, wrong_versions: int | None = None) -> dict[str, str]:
     """The generated parts of docs/theory.md by their marks."""
-    return {
-        "counts": _counts_words(outcomes, wrong_versions),
-        "results": _roots_markdown(outcomes, first=True),
-        "others": _roots_markdown(outcomes, first=False),
-        "register": "\n\n".join(_register(outcomes)),
-    }
+    parts = _counts_words(outcomes, wrong_versions), _results(outcomes), _roots(outcomes)
+    texts = ("\n\n".join(part) for part in (*parts, _register(outcomes)))
+    return dict(zip(PARTS, texts, strict=True))
 
 
-def _counts_words(outcomes: Sequence[Outcome], wrong_versions: int | None) -> str:
-    found = by_root(outcomes)
-    severities = collections.Counter(ROOTS[key].severity for key in found)
+def _counts_words(outcomes: Sequence[Outcome], wrong_versions: int | None) -> Iterator[str]:
+    result, bound, slip, readings = _by_severity(outcomes)
     claims = [outcome.claim for outcome in outcomes]
     ours = sum(entry.kind is Kind.OURS or entry.corrected is not None for entry in claims)
-    result, bound, slip, _ = (severities[each] for each in Severity)
-    errors, readings = _errors_and_readings(found)
     words = (
-        f"We found {errors} errors, each counted once: {result} results, {bound} constants or "
-        f"conditions and {slip} slips of a display. {readings} more entries are readings that the "
-        f"papers do not state. {ours} statements are ours."
+        f"We found {result + bound + slip} errors, each counted once: {result} results, {bound} "
+        f"constants or conditions and {slip} slips of a display. {readings} more entries are "
+        f"readings that the papers do not state. {ours} statements are ours."
     )
     if wrong_versions is not None:
         words += f" The checks reject {wrong_versions} wrong versions of what holds."
-    return words
+    yield words
 
 
-def _roots_markdown(outcomes: Sequence[Outcome], *, first: bool) -> str:
-    """A short paragraph a root error: those of the first page, or all of them by severity."""
-    lines, found = [], by_root(outcomes)
-    by_name = {outcome.claim.name: outcome.claim for outcome in outcomes}
-    for severity in (None,) if first else tuple(Severity):
-        shown = []
-        for key, claims in found.items():
-            root = ROOTS[key]
-            if not root.corrected if first else root.severity is not severity:
-                continue
-            example = root.example.format(**_best(claims[0].stated))
-            words = root.corrected if first else f"{example} {root.meaning}"
-            shown.append(f"**[{root.title}](#{root.shown_by}).** {words}")
-            if first and words.endswith(":"):
-                form = by_name[root.corrected_by or root.shown_by].holding
-                shown.append(f"$${form.text}$$")
-        lines += [f"### {severity.value}", *shown] if severity and shown else shown
-    return "\n\n".join(lines)
+def _results(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """The root errors of the first page, each with what replaces it."""
+    claims = {outcome.claim.name: outcome.claim for outcome in outcomes}
+    for root in (ROOTS[key] for key in by_root(outcomes)):
+        if root.corrected:
+            yield f"{_title(root)} {root.corrected}"
+        if root.corrected.endswith(":"):
+            yield f"$${claims[root.corrected_by or root.shown_by].holding.text}$$"
+
+
+def _roots(outcomes: Sequence[Outcome], *, names: bool = False) -> Iterator[str]:
+    """A short paragraph a root error, by severity; with the names of its statements for --only."""
+    found = by_root(outcomes)
+    for severity in Severity:
+        shown = {key: found[key] for key in found if ROOTS[key].severity is severity}
+        if shown:
+            yield f"### {severity.value}"
+        for key, false in shown.items():
+            example = ROOTS[key].example.format(**_best(false[0].stated))
+            repeated = "\n--only: " + ", ".join(outcome.claim.name for outcome in false)
+            yield f"{_title(ROOTS[key])} {example} {ROOTS[key].meaning}" + repeated * names
+
+
+def _title(root: Root) -> str:
+    return f"**[{root.title}](#{root.shown_by}).**"
 
 
 def anchor(heading: str) -> str:
@@ -194,74 +166,59 @@ def _register(outcomes: Sequence[Outcome]) -> Iterator[str]:
                 yield words.strip()
         for outcome in outcomes:
             if outcome.claim.paper == key:
-                yield "\n\n".join(_section(outcome))
+                yield _section(outcome)
 
 
-def _section(outcome: Outcome) -> Iterator[str]:
+def _section(outcome: Outcome) -> str:
     """The entry of one claim."""
-    entry, judgement = outcome.claim, outcome.stated.judgement
-    words = "ours" if entry.kind is Kind.OURS else outcome.label.lower()
-    yield f"### {entry.name}"
-    told = any(root.shown_by == entry.name for root in ROOTS.values())
+    entry, stated, last = outcome.claim, outcome.stated, outcome.last
+    words, told = outcome.label.lower(), entry.name in _SHOWN
+    words = "ours" if entry.kind is Kind.OURS else words
     words = f"[{words}](#each-error-in-a-few-words)" if told else words
-    yield f"**{entry.source}**: {words}."
-    yield f"$$\n{outcome.stated.form.text}\n$$"
-    if outcome.last is not outcome.stated:
-        yield f"Corrected:\n\n$$\n{outcome.last.form.text}\n$$"
-    assumed = latex.shown(entry.assumptions)
-    if assumed:
+    parts = [f"### {entry.name}", f"**{entry.source}**: {words}.", f"$$\n{stated.form.text}\n$$"]
+    if last is not stated:
+        parts.append(f"Corrected:\n\n$$\n{last.form.text}\n$$")
+    if entry.assumptions:
         # A word gets a capital letter, a symbol does not.
-        yield re.sub("^[a-z](?=[a-z])", lambda first: first[0].upper(), assumed) + "."
-    lines = [entry.note] if entry.note else []
-    if judgement.verdict is Verdict.FALSE:
+        assumed = latex.shown(entry.assumptions)
+        parts.append(re.sub("^[a-z](?=[a-z])", lambda first: first[0].upper(), assumed) + ".")
+    lines = [entry.note]
+    if stated.judgement.verdict is Verdict.FALSE:
         # LaTeX in a paper's words stands as it is in the text.
         mark = "`{}`" if set("\\$_") & set(entry.quote) else "“{}”"
-        lines += [f"Paper: {mark.format(entry.quote)}."] if entry.quote else []
-        if not told:
-            lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
-    held = outcome.last.judgement.verdict is not Verdict.FALSE
+        lines.append(entry.quote and f"Paper: {mark.format(entry.quote)}.")
+        lines.append("" if told else f"Counterexample: {_example(_best(stated))}.")
+    checked = _checked(entry, last) if last.judgement.verdict is not Verdict.FALSE else ""
     proof = f"[Proof](proofs.md#{anchor(entry.proof)})." if entry.proof else ""
-    lines.append(f"{_checked(entry, outcome.last) if held else ''} {proof}".strip())
-    yield "\n".join(f"- {line}" for line in lines if line)
+    lines.append(f"{checked} {proof}".strip())
+    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in lines if line)])
 
 
 def _constants_words(entry: Claim) -> str:
     """Whether the text itself is evaluated, and how many of its constants the check knows."""
     if "⟦" not in entry.holding.latex:
         return "by code"
-    constants = len([*latex.changed(entry.holding.latex, 1.0)])
+    constants = len([*latex.changed(entry.holding.latex)])
     seen = constants - sum(factor > STEP for factor in entry.loose[:constants])
     return "" if seen == constants else f"constants seen: {seen}/{constants}"
 
 
-def check_marks(path: str | os.PathLike[str], names: Iterable[str] = PARTS) -> None:
-    """Raises ValueError where a document, or a mark of a generated part in it, is missing."""
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: there is no such file.")
-    text = Path(path).read_text(encoding="utf-8")
-    for name in names:
-        start, end = _marks(name)
-        if not (0 <= text.find(start) < text.find(end)):
-            raise ValueError(f"{path}: expected the marks {start!r} and {end!r}.")
-
-
-def _marks(name: str) -> tuple[str, str]:
-    return f"<!-- {name}: generated -->", f"<!-- end of {name} -->"
-
-
-def insert(path: str | os.PathLike[str], parts: Mapping[str, str]) -> None:
-    """Puts each part between its marks in an existing document.
+def renewed(path: str | os.PathLike[str], parts: Mapping[str, str]) -> str:
+    """An existing document with each part between its marks.
 
     Raises:
         ValueError: a mark is missing.
     """
-    check_marks(path, parts)
-    target = Path(path)
-    text = target.read_text(encoding="utf-8")
+    text = Path(path).read_text(encoding="utf-8")
     for name, content in parts.items():
-        start, end = _marks(name)
-        before, _, rest = text.partition(start)
-        _, _, after = rest.partition(end)
-        text = f"{before}{start}\n{content}\n{end}{after}"
-    with files.atomic_writer(target) as stream:
-        stream.write(text.encode())
+        start, end = f"<!-- {name}: generated -->", f"<!-- end of {name} -->"
+        if not (0 <= text.find(start) < text.find(end)):
+            raise ValueError(f"{path}: expected the marks {start!r} and {end!r}.")
+        before, rest = text.split(start, 1)
+        text = f"{before}{start}\n{content}\n{end}{rest.split(end, 1)[1]}"
+    return text
+
+
+def insert(path: str | os.PathLike[str], parts: Mapping[str, str]) -> None:
+    """Writes the document that `renewed` returns."""
+    files.write_text(path, renewed(path, parts))

@@ -18,8 +18,6 @@ from theory_checks.evidence import Verdict, at_most, equal, judge, limit
 from theory_checks.roots import ROOTS
 
 CLAIMS = framework.registry()
-MUTANTS = [(name, mutant) for name, entry in CLAIMS.items() for mutant in entry.mutants]
-FORMULAS = [name for name, entry in CLAIMS.items() if next(entry.constants(), None)]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "theory.md").read_text()
 HEADINGS = re.findall(r"^### (.*)$", (ROOT / "docs" / "proofs.md").read_text(), re.MULTILINE)
@@ -42,27 +40,11 @@ def test_claim_has_its_verdict(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "mutant"), MUTANTS)
-def test_mutant_is_judged_false(name, mutant):
-    mutants = {mutant: CLAIMS[name].mutants[mutant]}
-    entry = dataclasses.replace(CLAIMS[name], mutants=mutants)
-    tried = framework.try_mutants(dataclasses.replace(entry, loose=(np.inf,) * 99))[mutant]
-    assert tried.judgement.verdict is Verdict.FALSE, tried.judgement
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORMULAS)
-def test_every_constant_is_checked_or_its_slack_is_stated(name):
-    """A constant changed by 1.25, or by the factor that the statement gives, is noticed."""
-    entry = dataclasses.replace(CLAIMS[name], mutants={})
-    for constant, tried in framework.try_mutants(entry).items():
-        assert tried.judgement.verdict is Verdict.FALSE, constant
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, entry in CLAIMS.items() if entry.holds])
-def test_what_is_true_in_a_special_case_only_is_rejected(name):
-    assert not unexpected(CLAIMS[name], framework.try_narrowed(CLAIMS[name]))
+@pytest.mark.parametrize("name", CLAIMS)
+def test_wrong_versions_are_rejected(name):
+    """Mutants; a constant changed by 1.25, or its stated factor; what is true in special cases."""
+    entry = CLAIMS[name]
+    assert not unexpected(entry, framework.try_mutants(entry) | framework.try_narrowed(entry))
 
 
 MISPRINTS = [(name, fault) for name, entry in CLAIMS.items() for fault in entry.misprints]
@@ -77,10 +59,7 @@ def test_a_misprint_of_what_is_false_is_seen(name, fault):
         try_claim(dataclasses.replace(entry, stated=form, corrected=None)).stated.evidence
         for form in (entry.stated, entry.stated.swapped(*swap))
     )
-    assert not all(
-        one.shape == two.shape and np.allclose(one, two, rtol=1e-6, equal_nan=True)
-        for one, two in ((printed.lhs, other.lhs), (printed.rhs, other.rhs))
-    )
+    assert not printed.same_as(other)
 
 
 def test_what_holds_has_a_mutant_and_what_is_false_a_root():
@@ -141,7 +120,7 @@ def test_counterexamples_are_points_that_were_evaluated():
 
 
 def test_verdicts_of_identities_and_limits():
-    """A gap above the tolerance is a violation; a sequence must arrive and must shrink."""
+    """A gap above the tolerance is a violation; a sequence must arrive."""
     assert judge(equal([1.0, np.inf], [1.0 + 1e-12, np.inf])).verdict is Verdict.HOLDS
     assert judge(equal([1.0, np.nan], [1.0, np.nan])).verdict is Verdict.FALSE
     assert judge(equal(1.0, 1.0 + 1e-8)).verdict is Verdict.FALSE

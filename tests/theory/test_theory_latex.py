@@ -57,10 +57,12 @@ def test_what_is_not_understood_is_said():
 def test_constants_are_changed_one_by_one():
     """The digits of a fraction are two constants; an index is none; only formulas are searched."""
     text = r"5 \le ⟦\tfrac12\delta_2+16^2⟧"
-    found = dict(latex.changed(text, 2.0))
-    assert [constant for constant, _ in latex.changed(text, 2.0)] == ["1", "2", "16", "2"]
-    assert found["16"] == r"5 \le ⟦\tfrac12\delta_2+{32}^2⟧"
+    found = dict(latex.changed(text))
+    assert [constant for constant, _ in latex.changed(text)] == ["1", "2", "16", "2"]
+    assert found["16"](2.0) == r"5 \le ⟦\tfrac12\delta_2+{32}^2⟧"
     assert latex.shown(text) == r"5 \le \tfrac12\delta_2+16^2"
+    braces = r"⟦\tfrac{45\sqrt\rho}{12n}+\frac{0.5}3\min_{0.5\le\theta\le1}[\theta]⟧"
+    assert [constant for constant, _ in latex.changed(braces)] == ["45", "12", "0.5", "3"]
 
 
 A, B = (np.cov(RNG.normal(size=(3, 9))) for _ in range(2))
