@@ -8,7 +8,7 @@ from scipy import special, stats
 
 from theory_checks import numerics
 from theory_checks.claim import claim
-from theory_checks.concentration import Cell, Orthogonal, Rng, entropy_error, linear_part, operator
+from theory_checks.concentration import Cell, Rng, entropy_error, linear_part, operator, orthogonal
 from theory_checks.evidence import Budget, Evidence, at_most, equal, limit
 from theory_checks.populations import Population
 
@@ -114,7 +114,7 @@ def confused(shares: Any, cells: int, letters: int, n: int) -> tuple[Any, ...]:
     """
     ratios = 1 + np.reshape(shares, (-1, 1, 1)) * (letters * np.eye(letters) - 1)
     shape = cells, len(ratios), 1, letters
-    frequencies, logs = Cell(Orthogonal(np.full(np.prod(shape), 1 / np.prod(shape))), n).outcomes
+    frequencies, logs = Cell(orthogonal(*np.full(np.prod(shape), 1 / np.prod(shape))), n).outcomes
     powers = ratios ** np.rint(n * frequencies).reshape(-1, *shape)
     ratio, chances = powers.prod((2, 4)).mean(-1).prod(-1), np.exp(logs)
     s = np.array([1 / letters, np.mean(np.sum(ratios[:, 0] ** 2, axis=-1)) / letters**2])
@@ -227,7 +227,7 @@ def normal_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
     two = Population("two", x[:2, :2], t[:2, :2], np.array([0.7, 0.3]))
     three = Population("three", x, t, np.array([0.5, 0.3, 0.2]))
     tied = Population("prompts of one eigenvalue", x, 1.5 * np.eye(3) - 0.5, np.full(3, 1 / 3))
-    for p, last in ((Orthogonal([0.9, 0.1]), 10**5), (two, 10**5), (three, 300), (tied, 300)):
+    for p, last in ((orthogonal(0.9, 0.1), 10**5), (two, 10**5), (three, 300), (tied, 300)):
         v, of = variance({"w_i": p.weights, "g_i": linear_part(p, fault != "g of pairs")}), {}
         for key, gram in (("b_{X,T}", p.joint), ("b_T", p.gram_t)):
             lam, features = operator(gram, p.weights)
