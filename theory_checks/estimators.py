@@ -333,13 +333,14 @@ def good_and_different(rng: Rng, budget: Budget, value: Any) -> Evidence:
         s, last = (np.eye(3), 3) if trial % 2 else (s, draws)
         p, s, g = (p, s, g) if trial else (np.array([0.45, 0.1, 0.45]), line, np.ones(3))
         (count, v), y, good = counted(g, s), p @ g, p * g
-        names = {"p_i": good, "g_i": g[x.T, None], "y": y, "s": good @ s @ good / y**2, "n": 3}
-        e = np.stack([np.ones_like(v[0]), v.sum(1) - 1, v.prod(1)], axis=2).swapaxes(0, 1)
+        names = {"p_i": good, "y": y, "s": good @ s @ good / y**2}
         same = [(count[0], y), (second(names), count[1])]
-        for n in k:
-            names |= {"k": n, "e_{ij}": e[..., :n], r"\tbinom{n-1}j": special.comb(2, k[:n] - 1)}
+        for n, m in ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3)):
+            e = np.stack([0 * v[0] + 1, v[:, :n].sum(1) - 1, v[:, :n].prod(1)], 2).swapaxes(0, 1)
+            names |= {"n": n, "k": m, "g_i": g[x[:n].T, None], "e_{ij}": e[:, :n, :m]}
+            names[r"\tbinom{n-1}j"] = special.comb(n - 1, np.arange(m))
             mean = estimate(names) @ p[x].prod(0)
-            same += [(mean, count[n - 1]), (classes(names), count[n - 1])][: 1 + trial % 2]
+            same += [(mean, count[m - 1]), (classes(names), count[m - 1])][: 1 + trial % 2]
         gains, fewer = np.diff(count, prepend=0), counted(g * (k != 2), s)[0]
         rows += [*same, *(pair[::-1] for pair in same), *np.c_[gains[1:], gains[:2]], (0, gains[2])]
         rows += [*np.c_[counted(g, np.maximum(s, alike))[0], count], *np.c_[fewer, count][:last]]
