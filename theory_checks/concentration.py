@@ -90,8 +90,8 @@ class Cell:
         w, n = self.population.weights, self.n
         if len(w) == 1:
             return np.ones((1, 1)), np.zeros(1)
-        if len(w) == 2:  # Forty standard deviations on either side.
-            reach = 40 * np.sqrt(n * w[0] * w[1]) + 60
+        if len(w) == 2:  # Chances beyond the reach are below e^-690.
+            reach = 40 * np.sqrt(n * w[0] * w[1]) + 400
             counts = np.arange(max(0, int(n * w[0] - reach)), min(n, int(n * w[0] + reach)) + 1)
             return np.stack([counts, n - counts], 1) / n, stats.binom.logpmf(counts, n, w[0])
         bars = np.array(list(itertools.combinations(range(n + len(w) - 1), len(w) - 1)))
@@ -388,7 +388,9 @@ def hardest(gaps: np.ndarray, bound: Callable[..., Any], logs: np.ndarray) -> tu
         middle = (low + high) / 2
         rejects = ~(bound(np.exp(middle), everyone) >= gaps)
         low, high = np.where(rejects, low, middle), np.where(rejects, middle, high)
-    return numerics.extremes(-np.round(high, 6), logs, most=30)
+    high = np.round(high, 6)
+    levels, chances = numerics.exceedances(-high, logs, most=30)
+    return np.argmax(high == -levels[:, None], axis=1), chances
 
 
 @claim("cv-interval-any-n", stated=False, mutants={"pairs of a row with itself": True})
@@ -587,9 +589,9 @@ def dropped_condition(rng: Rng, budget: Budget, value: Any) -> Evidence:
     sides = np.array([np.log(d_x) - first(names), 2 * np.log(d_t) - second(names)])[:, n >= 1]
 
     def informative() -> dict[str, float]:
+        names = {"d": 512**2, _DELTA: 0.05}
         found = optimize.root_scalar(
-            lambda u: first({"d": 512**2, _DELTA: 0.05, "n": np.exp(u)}) - np.log(512),
-            bracket=(2, 40),
+            lambda u: first(names | {"n": np.exp(u)}) - np.log(512), bracket=(2, 40)
         )
         return {"informative at d_X = d_T = 512 from n": np.exp(found.root)}
 

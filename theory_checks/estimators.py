@@ -325,7 +325,7 @@ def good_and_different(rng: Rng, budget: Budget, value: Any) -> Evidence:
         """N_1 to N_3, draw by draw; and what leaves each output different from each other one."""
         others = 1 - g[x] * s[x[:, None], x] * (1 - np.eye(3)[..., None])
         new = g[x] * np.where(np.tri(3)[..., None], others, 1).prod(1)
-        return np.cumsum(new @ p[x].prod(0)), others
+        return np.cumsum(new @ p[x].prod(0)), others.transpose(2, 0, 1)
 
     for trial in range(budget.trials(20)):
         p, g = rng.dirichlet(np.ones(3)), rng.permutation([1, 1, trial % 3 > 0])
@@ -336,8 +336,9 @@ def good_and_different(rng: Rng, budget: Budget, value: Any) -> Evidence:
         names = {"p_i": good, "y": y, "s": good @ s @ good / y**2}
         same = [(count[0], y), (second(names), count[1])]
         for n, m in ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3)):
-            e = np.stack([0 * v[0] + 1, v[:, :n].sum(1) - 1, v[:, :n].prod(1)], 2).swapaxes(0, 1)
-            names |= {"n": n, "k": m, "g_i": g[x[:n].T, None], "e_{ij}": e[:, :n, :m]}
+            part = v[:, :n, :n]
+            e = np.stack([np.ones_like(part[..., 0]), part.sum(2) - 1, part.prod(2)], axis=2)
+            names |= {"n": n, "k": m, "g_i": g[x[:n].T, None], "e_{ij}": e[..., :m]}
             names[r"\tbinom{n-1}j"] = special.comb(n - 1, np.arange(m))
             mean = estimate(names) @ p[x].prod(0)
             same += [(mean, count[m - 1]), (classes(names), count[m - 1])][: 1 + trial % 2]

@@ -5,7 +5,6 @@ Nothing here calls the library: it is the other side of every comparison with it
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -84,16 +83,18 @@ def information(
     return outputs - conditional_entropy(k_x, k_t, order, weights)
 
 
-def extremes(errors: Any, log_chances: Any, *, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Outcomes by falling error, and the chance of an error at least as large, less a billionth.
+def exceedances(
+    errors: np.ndarray, log_chances: np.ndarray, *, most: int = 40
+) -> tuple[np.ndarray, np.ndarray]:
+    """Levels of an error, and the chance that it reaches each, less a billionth.
 
-    A bound that holds with probability 1 - delta is at least the error wherever delta is below the
-    chance: so each outcome tries it at the delta that is hardest for it.
+    A bound that holds with probability 1 - delta is at least the level wherever delta is below the
+    chance: so each level tries it at the delta that is hardest for it.
 
     Args:
         errors: of every outcome, `[outcomes]`.
         log_chances: logarithms of the outcomes' probabilities.
-        most: number of outcomes, spread evenly over the logarithms of their chances.
+        most: number of levels, spread evenly over the logarithms of their chances.
     """
     order = np.argsort(-errors)
     levels, logs = errors[order], np.logaddexp.accumulate(log_chances[order])
@@ -102,13 +103,7 @@ def extremes(errors: Any, log_chances: Any, *, most: int = 40) -> tuple[np.ndarr
     if len(kept) > most:
         spread = np.searchsorted(logs[kept], np.linspace(logs[kept[0]], logs[kept[-1]], most))
         kept = kept[np.unique(spread)]
-    return order[kept], np.exp(np.minimum(logs[kept], 0)) * (1 - 1e-9)
-
-
-def exceedances(errors: Any, log_chances: Any, *, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Levels of an error, and the chance that it reaches each: see `extremes`."""
-    outcomes, chances = extremes(errors, log_chances, most=most)
-    return errors[outcomes], chances
+    return levels[kept], np.exp(np.minimum(logs[kept], 0)) * (1 - 1e-9)
 
 
 def climb(

@@ -5,7 +5,6 @@ scores see k^2 = exp(-|x - y|^2 / sigma^2). The energy is exp(-RKE_2), the mean 
 independent draws; the root fidelity is exp(-RRKE_{1/2} / 2).
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -16,7 +15,9 @@ from scipy import optimize, special, stats
 
 from theory_checks import latex, numerics, statements
 from theory_checks.claim import claim
+from theory_checks.concentration import Cell, Unrepeated, modulus
 from theory_checks.evidence import Budget, Evidence, at_most, compared, limit
+from theory_checks.populations import Population
 
 Rng = np.random.Generator
 
@@ -74,8 +75,7 @@ def _mixture(rng: Rng, budget: Budget, value: Any) -> Evidence:
         trials.append((rng.dirichlet(np.ones(2)), means, covs, float(rng.uniform(0.7, 5.0))))
     rows = []
     for (weights, means, covs, sigma), form in itertools.product(trials, forms):
-        pairs = [[i, j] for i in range(2) for j in range(2)]
-        pairs = [(means[i] - means[j], covs[[i, j]]) for i, j in pairs]
+        pairs = [(means[i] - means[j], covs[[i, j]]) for i, j in np.ndindex(2, 2)]
         both = np.outer(weights, weights).ravel()
         exact = both @ [pair_mean(gap, cov.sum(0), sigma) for gap, cov in pairs]
         if len(value) == 2:
@@ -349,35 +349,20 @@ def _relative(rng: Rng, budget: Budget, value: Any) -> Evidence:
 # --- Section 5: estimation ------------------------------------------------------------------------
 
 
-class Law(NamedTuple):
+def energy_error(p: Population, f: np.ndarray) -> np.ndarray:
+    """Energy of samples less that of the population."""
+    return p.norms(f)[0] ** 2 - p.norms(p.weights)[0] ** 2
+
+
+def far_modes(share: float, one_other: bool, n: int) -> Cell:
     """Modes far apart: one of mass `share`, the others one mode as well, or all different."""
-
-    share: float
-    one_other: bool
-
-    def energy(self, share: Any = None, n: float = math.inf) -> Any:
-        """Mean of k^2 over two draws; of a sample of size n, by the share of the mode in it."""
-        share = self.share if share is None else share
-        return share**2 + ((1 - share) ** 2 if self.one_other else (1 - share) / n)
-
-    def variance(self) -> float:
-        """Of E k^2(x, X) over x."""
-        return self.share**3 + (1 - self.share) ** 3 * self.one_other - self.energy() ** 2
-
-    def errors(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Empirical energy less energy by the count of the mode, and the chances' logarithms."""
-        counts = np.arange(n + 1)
-        return self.energy(counts / n, n) - self.energy(), stats.binom.logpmf(counts, n, self.share)
+    fields = "modes", np.diag([float(one_other), 1]), np.eye(2), np.array([1 - share, share])
+    return Cell(Population(*fields) if one_other else Unrepeated(*fields, n), n)
 
 
-LAWS = [Law(share, one) for share in (0.75, 0.3, 0.03, 1e-4) for one in (False, True)]
-LAWS += [Law(0.5, True), Law(0.85, True)]
-
-
-@functools.cache
-def _levels(law: Law, n: int) -> tuple[np.ndarray, np.ndarray]:
-    errors, chances = law.errors(n)
-    return numerics.exceedances(np.abs(errors), chances)
+_LAWS = [*itertools.product((0.75, 0.3, 0.03, 1e-4), (False, True)), (0.5, True), (0.85, True)]
+(_distance,) = modulus(energy_error)
+CELLS = [far_modes(*law, n) for law in _LAWS for n in (1, 2, 6, 7, 30, 150, 1000, 10**5)]
 
 
 def energy_bound(forms: Any, n: Any, delta: Any, theta: Any, variance: Any = None) -> Any:
@@ -397,17 +382,19 @@ def energy_bound(forms: Any, n: Any, delta: Any, theta: Any, variance: Any = Non
 def _tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Levels of the error, and the bound at the delta that is hardest there."""
     (*forms, condition), rows = value, []
-    for law, n in itertools.product(LAWS, (1, 2, 6, 7, 30, 150, 1000, 10**5)):
-        levels, chances = _levels(law, n)
-        bound = energy_bound(forms, n, chances, law.energy(), law.variance())
+    for p, n, cell in ((cell.population, cell.n, cell) for cell in CELLS):
+        levels, chances = cell.levels(_distance)
+        theta, means = p.norms(p.weights)[0] ** 2, p.joint**2 @ p.weights
+        variance = p.weights @ (means - p.weights @ means) ** 2
+        bound = energy_bound(forms, n, chances, theta, variance)
         sides = [*zip(levels, np.broadcast_to(bound, levels.shape), chances, strict=True)]
         if len(forms) == 2:  # The second term is the bias.
-            errors, logs = law.errors(n)
-            mean, bias = np.exp(logs) @ errors, forms[1]({"n": n, r"\theta": law.energy()})
+            f, logs = cell.outcomes
+            mean, bias = np.exp(logs) @ energy_error(p, f), forms[1]({"n": n, r"\theta": theta})
             sides += [(mean, bias, 0), (bias, mean, 0)]
         if len(forms) == 3:  # The variance is at most what the score allows, and attains it.
-            most = forms[1]({r"\theta": law.energy()})
-            sides += [(law.variance(), most, 0), (most, law.variance(), 0)][: 2 - law.one_other]
+            most = forms[1]({r"\theta": theta})
+            sides += [(variance, most, 0), (most, variance, 0)][: 1 + isinstance(p, Unrepeated)]
         met = condition({"n": n}) > 0
         rows += [(*pair, n, delta, met) for *pair, delta in sides]
     return compared("<=", rows, "n", "delta", "met")
