@@ -233,7 +233,7 @@ def normal_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
             distance = np.max(np.abs([gap, gap - chances[order]]))
             second = n * errors**2 @ chances / v
             second, distance = (1.0, 0.0) if p is tied else (second, distance)
-            found.append((second, -n * errors @ chances / bias(of), distance))
+            found.append((second, float(-n * errors @ chances) / bias(of), distance))
     values = np.reshape(found, (4, 3, 3)).swapaxes(1, 2).reshape(12, 3)
     return limit(values, [[1.0], [1.0], [0.0]] * 4, tolerance=0.05)
 

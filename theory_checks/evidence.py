@@ -244,7 +244,7 @@ def _judge_limit(evidence: Evidence) -> Judgement:
 
 
 def _looseness(evidence: Evidence, met: np.ndarray) -> float | None:
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratios = evidence.rhs / evidence.lhs
     usable = met & (evidence.lhs > 0) & (evidence.rhs >= 0) & ~np.isnan(ratios)
     return float(np.min(ratios[usable])) if usable.any() else None
