@@ -283,17 +283,6 @@ def _theorem_3_sharp(
     return -sign * mean, np.min((above, below)[which](names), axis=0)
 
 
-def kinds(populations: Sequence[Population]) -> dict[str, list[bool]]:
-    """By kind of population, whether each of these is of it."""
-    met: dict[str, Callable[[Population], Any]] = {
-        "two atoms": lambda p: len(p.weights) == 2 and not isinstance(p, Asked),
-        "one prompt": lambda p: np.all(p.gram_t == 1),
-        "orthogonal pairs": lambda p: np.all(p.joint == np.eye(len(p.weights))),
-        "equal weights": lambda p: np.ptp(p.weights) == 0,
-    }
-    return {words: [bool(of(p)) for p in populations] for words, of in met.items()}
-
-
 def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Levels of the error, and the bound at the delta that is hardest there."""
     tail, *forms = value
@@ -310,7 +299,13 @@ def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
         (least,) = tail.bound(p, n, np.array([delta]), which, level, *forms)
         rows.append((least, 1.04 * level, True, p.name, n, delta))
         populations.append(p)
-    return compared("<=", rows, "met", "population", "n", "delta", cases=kinds(populations))
+    cases = {
+        "two atoms": [len(p.weights) == 2 and not isinstance(p, Asked) for p in populations],
+        "one prompt": [np.all(p.gram_t == 1) for p in populations],
+        "orthogonal pairs": [np.all(p.joint == np.eye(len(p.weights))) for p in populations],
+        "equal weights": [np.ptp(p.weights) == 0 for p in populations],
+    }
+    return compared("<=", rows, "met", "population", "n", "delta", cases=cases)
 
 
 _BOTH_ENTROPY = [entropy_error, lambda p, f: -entropy_error(p, f)]
@@ -366,10 +361,8 @@ def answer_means(c: float, count: int, own: bool) -> tuple[np.ndarray, np.ndarra
 
     For every count of the prompts with equal answers; and the logarithms of its chances.
     """
-    equal_answers, share = np.arange(count + 1), np.arange(count + 1) / count
-    other = (0.5 if own else 0.0) - c
-    means = [share * (1 - c) ** k + (1 - share) * other**k for k in (1, 2)]
-    return means[0], means[1], stats.binom.logpmf(equal_answers, count, c)
+    (f, logs), values = Cell(orthogonal(c, 1 - c), count).outcomes, [1 - c, 0.5 * own - c]
+    return f @ values, f @ np.square(values), logs
 
 
 def hardest(gaps: np.ndarray, bound: Callable[..., Any], logs: np.ndarray) -> tuple[Any, Any]:

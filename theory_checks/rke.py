@@ -244,11 +244,9 @@ def _small_sigma(rng: Rng, budget: Budget, value: Any) -> Evidence:
             moved = sum(form(names | {r"\sigma": s}) for form in shift)
             rows.append(moved - math.log(density.energy(s)) - entropy(names))
     gaps = np.reshape(rows, (len(DENSITIES), -1))
-    shown = np.repeat(np.array(list(DENSITIES))[:, None], len(sigmas), axis=1)
     return limit(
-        gaps, 0.0, tolerance=1e-3, size=np.arange(len(gaps))[:, None] + 0 * gaps,
-        premise_met=~np.isnan(gaps[:, 0]),
-        parameters={"density": shown, "sigma": sigmas + 0 * gaps},
+        gaps, 0.0, tolerance=1e-3, size=np.arange(len(gaps)), premise_met=~np.isnan(gaps[:, 0]),
+        parameters={"density": [*DENSITIES], "sigma": sigmas + 0 * gaps},
     )  # fmt: skip
 
 
