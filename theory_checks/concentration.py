@@ -200,9 +200,9 @@ def kept(p: Population) -> int:
     return p.dimension(p.gram_x) if np.all(p.gram_t == 1) else min(3, len(p.weights))
 
 
-def modulus(error: Callable[..., np.ndarray]) -> list[Callable[..., np.ndarray]]:
+def modulus(error: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """The absolute error, for bounds of both sides at once."""
-    return [lambda p, f: np.abs(error(p, f))]
+    return lambda p, f: np.abs(error(p, f))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,7 +310,7 @@ def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
 
 _BOTH_ENTROPY = [entropy_error, lambda p, f: -entropy_error(p, f)]
 _BOTH_RKE = [rke_error, lambda p, f: -rke_error(p, f)]
-_TRUNCATED, _RKE = modulus(lambda p, f: entropy_error(p, f, kept(p))), modulus(rke_error)
+_TRUNCATED, _RKE = [modulus(lambda p, f: entropy_error(p, f, kept(p)))], [modulus(rke_error)]
 _ALL = [*_COINS, *_SMALL]
 _ASKED = [
     Cell(Asked("k answers to a prompt", np.eye(2), np.eye(2), np.array([p, 1 - p]), k), m)
@@ -331,7 +331,7 @@ _ALIKE_TWICE = orthogonal(*[1 / 3] * 3), 2, 1 / 3, 1, np.log(3)
 TAILS = {
     "cv-lemma-4": Tail([functools.partial(operator_error, both=True)], _one_formula, _ALL),
     "cv-lemma-4-sharp": Tail([operator_error], _one_formula, _ALL, attained=[_TWO_OF_MANY]),
-    "cv-theorem-1": Tail(modulus(entropy_error), _one_formula, [*_ALL, *_MANY, *_ENDLESS]),
+    "cv-theorem-1": Tail([modulus(entropy_error)], _one_formula, [*_ALL, *_MANY, *_ENDLESS]),
     "cv-theorem-1-sharp": Tail(_BOTH_ENTROPY, _theorem_1_sharp, _ALL, [_ALIKE_TWICE]),
     "cv-theorem-1-any-n": Tail(_BOTH_ENTROPY[:1], _one_formula, [*_ALL, *_ASKED]),
     "cv-theorem-2": Tail(_TRUNCATED, _one_formula, [*_ALL, *_ENDLESS]),

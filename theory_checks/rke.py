@@ -359,7 +359,7 @@ def far_modes(share: float, one_other: bool, n: int) -> Cell:
 
 
 _LAWS = [*itertools.product((0.75, 0.3, 0.03, 1e-4), (False, True)), (0.5, True), (0.85, True)]
-(_distance,) = modulus(energy_error)
+_DISTANCE = modulus(energy_error)
 CELLS = [far_modes(*law, n) for law in _LAWS for n in (1, 2, 6, 7, 30, 150, 1000, 10**5)]
 
 
@@ -380,8 +380,8 @@ def energy_bound(forms: Any, n: Any, delta: Any, theta: Any, variance: Any = Non
 def _tails(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Levels of the error, and the bound at the delta that is hardest there."""
     (*forms, condition), rows = value, []
-    for p, n, cell in ((cell.population, cell.n, cell) for cell in CELLS):
-        levels, chances = cell.levels(_distance)
+    for cell in CELLS:
+        p, n, (levels, chances) = cell.population, cell.n, cell.levels(_DISTANCE)
         theta, means = p.norms(p.weights)[0] ** 2, p.joint**2 @ p.weights
         variance = p.weights @ (means - p.weights @ means) ** 2
         bound = energy_bound(forms, n, chances, theta, variance)
