@@ -11,7 +11,7 @@ from scipy import linalg, stats
 
 from condvendi_jax.entropies import eigenvalues
 from theory_checks import claim, concentration, evidence, numerics
-from theory_checks.populations import Population, finite_populations, product
+from theory_checks.populations import Population, finite_populations
 
 POPULATIONS = finite_populations()
 
@@ -42,16 +42,14 @@ def test_frequencies_stand_for_samples(population):
 
 
 def test_orthogonal_outputs_are_their_spectrum():
-    """Without a Gram as with one: scores and norms, truncated or not."""
-    weights = [0.4, 0.3, 0.2, 0.1]
-    many, small = concentration.Orthogonal(np.array(weights)), product("four", weights, [1.0])
-    f = many.frequencies(np.random.default_rng(0), 7, 3)
-    for t in (None, 2, 4):
-        expected = concentration.entropy_error(small, f, t)
-        np.testing.assert_allclose(concentration.entropy_error(many, f, t), expected)
-    np.testing.assert_allclose(many.norms(f), small.norms(f))
-    np.testing.assert_allclose(many.joint, small.joint)
-    np.testing.assert_allclose(many.gram_t, small.gram_t)
+    """Scores and norms, truncated or not, are those of the frequencies."""
+    p = concentration.orthogonal(0.4, 0.3, 0.2, 0.1)
+    f = p.frequencies(np.random.default_rng(0), 7, 3)
+    np.testing.assert_allclose(p.conditional_entropy(f), numerics.entropy(f), atol=1e-12)
+    np.testing.assert_allclose(
+        p.conditional_entropy(f, 2), numerics.entropy(numerics.truncate(f, 2)), atol=1e-12
+    )
+    np.testing.assert_allclose(p.norms(f), [np.linalg.norm(f, axis=1), np.ones(3)])
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
@@ -77,7 +75,7 @@ def test_cells_enumerate_all_samples(n):
     expected = chances @ concentration.entropy_error(p, f)
     assert np.exp(logs).sum() == pytest.approx(1)
     assert np.exp(logs) @ concentration.entropy_error(p, frequencies) == pytest.approx(expected)
-    two = concentration.Orthogonal([0.8, 0.2])
+    two = concentration.orthogonal(0.8, 0.2)
     frequencies, logs = concentration.Cell(two, n).outcomes
     expected = stats.binom.pmf(np.round(n * frequencies[:, 1]), n, 0.2)
     np.testing.assert_allclose(np.exp(logs), expected)
@@ -155,6 +153,6 @@ def test_levels_between_the_ends_matter(monkeypatch):
 
     for most, verdict in (({}, evidence.Verdict.FALSE), ({"most": 3}, evidence.Verdict.HOLDS)):
         monkeypatch.setattr(numerics, "exceedances", functools.partial(exceedances, **most))
-        cells = [concentration.Cell(concentration.Orthogonal([0.5, 0.5]), 100)]
+        cells = [concentration.Cell(concentration.orthogonal(0.5, 0.5), 100)]
         wrong = dataclasses.replace(tail, bound=bound, cells=cells), formula
         assert evidence.judge(concentration.tails(rng, evidence.QUICK, wrong)).verdict is verdict

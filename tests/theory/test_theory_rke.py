@@ -81,17 +81,16 @@ def test_overlaps_of_points_are_the_kernel():
 
 def test_laws_by_enumeration():
     """Mean of three draws from modes of 3/4 and 1/4; the bias is exact."""
-    law = rke.Law(0.75, True)
-    errors, chances = law.errors(3)
+    cell = rke.far_modes(0.75, True, 3)
+    p, (f, logs) = cell.population, cell.outcomes
     samples = itertools.product((0, 1), repeat=3)
     mean = sum(
         np.prod(np.where(s, 0.75, 0.25)) * (np.mean(s) ** 2 + (1 - np.mean(s)) ** 2)
         for s in map(np.array, samples)
     )
-    assert np.exp(chances) @ errors + law.energy() == pytest.approx(mean)
-    assert mean == pytest.approx(law.energy() + (1 - law.energy()) / 3)
-    largest = _forms("rke-theorem-6-variance")[1]({r"\theta": 0.75**2})
-    assert rke.Law(0.75, False).variance() == pytest.approx(largest)
+    energy = 0.75**2 + 0.25**2
+    assert np.exp(logs) @ rke.energy_error(p, f) + energy == pytest.approx(mean)
+    assert mean == pytest.approx(energy + (1 - energy) / 3)
 
 
 def _forms(name):
