@@ -118,8 +118,8 @@ def _counts_words(outcomes: Sequence[Outcome], wrong_versions: int | None) -> It
     ours = sum(entry.kind is Kind.OURS or entry.corrected is not None for entry in claims)
     words = (
         f"We found {result + bound + slip} errors, each counted once: {result} results, {bound} "
-        f"constants or conditions, {slip} slips of a display; and {readings} readings that no paper "
-        f"states. {ours} statements are ours."
+        f"constants or conditions, {slip} slips of a display; and {readings} readings that no "
+        f"paper states. {ours} statements are ours."
     )
     if wrong_versions is not None:
         words += f" {wrong_versions} wrong versions of what holds are rejected."

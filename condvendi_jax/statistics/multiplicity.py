@@ -13,7 +13,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     The k-th smallest of m is multiplied by m - k + 1; none may be less than a smaller one's.
     If each p-value is valid, rejecting those up to a level keeps the probability of any false
-    rejection at it, whatever the dependence. NaN were not tested: they stay NaN and do not count.
+    rejection at it, whatever the dependence; that of a wrong sign if they are independent
+    (Shaffer, 1980). NaN were not tested: they stay NaN and do not count.
     """
     rising = np.argsort(p_values)[: np.count_nonzero(~np.isnan(p_values))]  # NaN comes last.
     adjusted, times = np.full(len(p_values), np.nan), np.arange(rising.size, 0, -1)
@@ -85,8 +86,7 @@ def stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.nd
 def joint_p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The p-values of statistics `[k]`, and those of all at once (Westfall and Young, 1993)."""
     rising = np.argsort(observed)
-    # Of those that are no larger.
-    largest = np.maximum.accumulate(drawn.take(rising, axis=1), axis=1)
+    largest = np.maximum.accumulate(drawn.take(rising, axis=1), axis=1)  # Of none larger.
     counts = [np.sum(drawn >= observed, axis=0), np.sum(largest >= observed[rising], axis=0)]
     alone, adjusted = (1 + np.array(counts)) / (len(drawn) + 1)
     adjusted[rising] = np.maximum.accumulate(adjusted[::-1])[::-1]
