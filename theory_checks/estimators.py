@@ -48,18 +48,19 @@ def designs(rng: Rng, budget: Budget, value: Any) -> Evidence:
     several = ((2, 2), (3,), (1, 1, 1), (2, 3), (1, 2), (4,), (2, 2, 2))
     for law, counts in itertools.product(laws, several):
         (chances, h), k, prompts = samples(law, counts), np.array(counts), len(counts)
+        near = law[2][0, 1]
         names = moments(law) | {"k_i": k, "P": prompts, "n": k.sum()}
         for shares in (np.ones(prompts) / prompts, k / k.sum(), rng.dirichlet(np.ones(prompts))):
             each = np.repeat(shares / k, k)
             left = np.tensordot(np.outer(each, each), h, 2) @ chances
-            rows.append((left, norm(names | {"w_i": shares})))
+            rows.append((left, norm(names | {"w_i": shares}), near))
         if k.min() > 1:
             prompt = np.repeat(np.arange(prompts), k)
             others = np.equal.outer(prompt, prompt) - np.eye(len(prompt))
             u = np.tensordot(others / (prompts * k * (k - 1))[prompt], h, 2)
-            rows.append((u @ chances, names["s_w"]))
-            rows.append(((u - u @ chances) ** 2 @ chances, variance(names)))
-    return compared("==", rows)
+            rows.append((u @ chances, names["s_w"], near))
+            rows.append(((u - u @ chances) ** 2 @ chances, variance(names), near))
+    return compared("==", rows, "k_T of two prompts")
 
 
 @claim("cv-asked-once")
@@ -276,12 +277,13 @@ def new_answers(rng: Rng, budget: Budget, value: Any) -> Evidence:
             top = np.maximum(top, look)
         levels = np.quantile(top, np.linspace(0, 1, 9), method="nearest") * (1 - 1e-12)
         pairs += [(chances[top >= level].sum(), 1 / level) for level in levels]
-        rows += [(*pair, k) for pair in pairs]
+        rows += [(*pair, k, np.min(g)) for pair in pairs]
     for k, n in ((3, 4), (30, 35), (3000, 3519)):
         one, two = 1 - np.array([1, 2]) / n
         error = one ** (k - 1) / k + one**k / n + one * two ** (k - 2) * (4 / n**2 - 1 / k)
-        rows += [(error, square({"k": k}), k), (square({"k": k}), most({"k": k}), k)]
-    return compared("<=", rows, "k")
+        pairs = (error, square({"k": k})), (square({"k": k}), most({"k": k}))
+        rows += [(*pair, k, 1) for pair in pairs]
+    return compared("<=", rows, "k", "least quality")
 
 
 @claim("cv-alarms", stated=1.0, mutants={"means of 5/4 of the bound": 1.25})

@@ -57,7 +57,9 @@ CASES: dict[str, Callable[[Mixture], Any]] = {
     "point prompts": lambda m: np.all(m.variances < 1e-20),
     "a mode of one image": lambda m: np.any(np.diag(m.pairs[2]) > (1 - 1e-9) * m.weights**2),
     "modes without a common image": lambda m: np.count_nonzero(m.pairs[1]) == m.modes,
-    "orthogonal images": lambda m: all(np.all(b.gram == 1) for b in m.blocks),
+    "orthogonal images": lambda m: all(
+        np.isin(np.round(b.gram, 9), (0, 1)).all() for b in m.blocks
+    ),
     "bandwidth 2": lambda m: m.bandwidth == 2,
 }
 """What a search may have been confined to, by its name in the statements."""
@@ -99,7 +101,6 @@ def hunt(
     """
     columns = "order or t", "prompts", "images", "population", "left side", "right side"
     left_out = columns[1:3] if relative else columns[4:]
-    left_out += columns[:1] if len(orders) == 1 else ()
     tolerance = 1e-8 if relative else 1e-10
 
     def evidence(apply: Sides, rng: np.random.Generator, budget: Budget, form: Any) -> Evidence:

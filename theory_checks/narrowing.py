@@ -22,7 +22,7 @@ Change = Callable[[Any], Any]
 _SPREAD = re.compile(r"\\(?:sigma|rho)_i|\\tau|^t'?_i|H\(C_\{T")
 _OPERATORS = {
     r"\\sum": r"\\max", r"\\max": r"\\min", r"\\min": r"\\max", r"_\+": "",
-    r"\\lfloor(.*?)\\rfloor": r"(\1)", r"\\wedge": "+0",
+    r"\\lfloor(.*?)\\rfloor": r"(\1)", r"\\wedge": "+0", r"_j(?![a-z])": "_i",
 }  # fmt: skip
 """What stands for an operator in a version that is true where it has one term, or equal ones."""
 
