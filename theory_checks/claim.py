@@ -16,6 +16,7 @@ import enum
 import functools
 import importlib
 import itertools
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -113,6 +114,7 @@ class Claim:
         corrected: its corrected form, where it is false and can be repaired.
         mutants: wrong versions of the form that holds, by what was done to it, all to be judged
             FALSE: a value for the evidence function, or a piece of the text and what replaces it.
+        loose, only, slack: what of the other wrong versions is not to be noticed.
         assumptions: in words or LaTeX between dollar signs.
         expected: the verdict on the stated form that the project stands by.
     """
@@ -331,23 +333,33 @@ def try_narrowed(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict
     holding = entry.holding
     if entry.expected is Verdict.VACUOUS or not entry.holds:
         return {}
-    attempt = functools.partial(_try, entry, expected=Verdict.FALSE, seed=seed, budget=budget)
+
+    def attempt(form: Form) -> Tried:
+        found = _try(entry, form, Verdict.FALSE, seed, budget)
+        return dataclasses.replace(found, evidence=found.evidence.defined())
+
     whole = dataclasses.replace(holding, given=holding.formulas)
     right, text = attempt(whole).evidence, latex.squeezed(holding.latex)
     tried = {
         f"wrong where {kind}": Tried(holding, Verdict.FALSE, evidence)
         for kind, evidence in right.kinds()
-        if kind.removeprefix("not ") not in (*entry.only, *entry.slack)
+        if kind.removeprefix("not ") not in entry.slack
+        and kind not in [f"not {x}" for x in entry.only]
     }
     for words, moved, others in narrowing.versions(whole.given or ()):
         symbol = words.partition(":")[0]
-        if {words, symbol} & {*entry.slack} or symbol + "=⟦" in text:
+        defined = re.search(r"(?<![\w^}'\\])" + re.escape(symbol) + "=⟦", text)
+        if {words, symbol} & {*entry.slack} or defined:
             continue
-        forms = (dataclasses.replace(whole, given=given) for given in others)
-        # What is neither a name nor a command, or is divided by 0, is no version.
-        ignored, same = (ArithmeticError, ValueError), right if moved else None
-        if found := _first_false(attempt, forms, ignored=ignored, same=same):
-            tried[words] = found
+        for place, ways in enumerate(others):
+            forms = (dataclasses.replace(whole, given=given) for given in ways)
+            # What is neither a name nor a command, or is divided by 0, is no version.
+            ignored, same = (latex.Unknown, ArithmeticError), right if moved else None
+            found = _first_false(attempt, forms, ignored=ignored, same=same)
+            if found and (place < 2 or not found.as_expected):
+                tried[words] = found
+            if found and found.as_expected and not place:
+                break
     return tried
 
 

@@ -297,6 +297,7 @@ def alarms(rng: Rng, budget: Budget, value: Any) -> Evidence:
         s = np.stack([share * a[0] + off, share * a[1] - off], axis=1)
         chances, m = np.where(u, s, 1 - s).prod((0, 1)), [0.0]
         names = {"U_{tp}": u, "a_p": a[:, None], r"\lambda": most({r"a_{\max}": a.max()})}
+        names[r"\lambda"] *= 1 - trial % 3 / 3
         for t, gain in enumerate(gains := factor(names).prod(1), start=1):
             m.append((m[-1] + weight({"j": t})) * gain)
         m = np.array(m[1:]) + rest({"t": np.arange(1, 5)})[:, None]
@@ -304,7 +305,7 @@ def alarms(rng: Rng, budget: Budget, value: Any) -> Evidence:
             stop = np.append(m[:3] >= height, np.ones_like(m[:1]), axis=0).argmax(0)
             mean, alarm = np.choose(stop, m) @ chances, (m.max(0) >= height) @ chances
             pairs = (mean, one({})), (alarm, 1 / height), (0.0, gains.min()), (one({}), mean)
-            rows += pairs[: 4 - trial % 2]
+            rows += [(*pair, 2, trial % 2) for pair in pairs[: 4 - trial % 2]]
     for trial, (n, k) in itertools.product(range(9), ((1, 2), (1, 8), (2, 3))):
         h = rng.uniform(size=3) if trial % 2 else np.array([0, 1, 0])
         a, c = rng.uniform(size=n) ** (trial % 3 * 4 + 1), np.indices((k + 1,) * n).reshape(n, -1)
@@ -313,8 +314,9 @@ def alarms(rng: Rng, budget: Budget, value: Any) -> Evidence:
         chances = stats.binom.pmf(c, k, a[:, None]).prod(0)
         for level in np.unique(u[u < names["s"]]):
             pair = (u <= level * (1 + 1e-12)) @ chances, chance(names | {"u": max(level, 1e-300)})
-            rows += [pair, pair[:: -1 if level == 0 and n * k == 2 else 1]]
-    return compared("<=", rows)
+            both = pair, pair[:: -1 if level == 0 and n * k == 2 else 1]
+            rows += [(*sides, n, 2) for sides in both]
+    return compared("<=", rows, "P", "drift")
 
 
 @claim("cv-good-and-different", stated=2, mutants={"at three draws, any kernel": 3})
@@ -345,10 +347,11 @@ def good_and_different(rng: Rng, budget: Budget, value: Any) -> Evidence:
             mean = estimate(names) @ p[x].prod(0)
             same += [(mean, count[m - 1]), (classes(names), count[m - 1])][: 1 + trial % 2]
         gains, fewer = np.diff(count, prepend=0), counted(g * (k != 2), s)[0]
-        rows += [*same, *(pair[::-1] for pair in same), *np.c_[gains[1:], gains[:2]], (0, gains[2])]
-        rows += [*np.c_[counted(g, np.maximum(s, alike))[0], count], *np.c_[fewer, count][:last]]
-        rows += [*np.c_[count, most({"k": k, "y": y})]]
-    return compared("<=", rows)
+        same += [pair[::-1] for pair in same] + [(0, gains[2]), *np.c_[gains[1:], gains[:2]]]
+        same += [*np.c_[counted(g, np.maximum(s, alike))[0], count], *np.c_[fewer, count][:last]]
+        same += [*np.c_[count, most({"k": k, "y": y})]]
+        rows += [(*pair, trial % 2, g.min()) for pair in same]
+    return compared("<=", rows, "classes", "least quality")
 
 
 @claim("cv-all-encoders")
@@ -362,8 +365,9 @@ def encoders(rng: Rng, budget: Budget, value: Any) -> Evidence:
         p, sign = np.minimum(more, 41 - more) / 20, np.sign(20.5 - more)
         wrong = np.any(sign != true, axis=0) & (sign[0] == sign[1])
         pairs = np.c_[np.mean(wrong & (value[0]({"p_i": p}) < alpha + 0.01), axis=1), alpha]
-        rows += [*pairs, *pairs[: 10 * (trial == 0), ::-1]]
-    return compared("<=", rows)
+        pairs = [*pairs, *pairs[: 10 * (trial == 0), ::-1]]
+        rows += [(*pair, np.any(true), trial % 2) for pair in pairs]
+    return compared("<=", rows, "differences", "any ranks")
 
 
 @claim("cv-shares")

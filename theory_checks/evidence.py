@@ -112,7 +112,15 @@ class Evidence:
     def same_as(self, other: "Evidence") -> bool:
         """Whether both have the same sides, but for rounding."""
         pairs = (self.lhs, other.lhs), (self.rhs, other.rhs)
-        return all(a.shape == b.shape and np.allclose(a, b, equal_nan=True) for a, b in pairs)
+        near = functools.partial(np.allclose, rtol=1e-9, atol=1e-12, equal_nan=True)
+        return all(a.shape == b.shape and near(a, b) for a, b in pairs)
+
+    def defined(self) -> "Evidence":
+        """Without trials whose sides have no difference, as 0 / 0."""
+        with np.errstate(invalid="ignore"):
+            met = ~np.isnan(np.where(self.lhs == self.rhs, 0.0, self.lhs - self.rhs))
+        met = met.all(axis=-1) if met.ndim > self.premise_met.ndim else met
+        return dataclasses.replace(self, premise_met=self.premise_met & met)
 
 
 def _evidence(
@@ -138,7 +146,7 @@ limit = functools.partial(_evidence, "limit")
 
 def compared(relation: Literal["==", "<="], rows: Any, *names: str, **fields: Any) -> Evidence:
     """Evidence of rows: both sides, then what has these names: parameters, or 'size', 'met'."""
-    lhs, rhs, *columns = map(list, zip(*rows, strict=True))
+    lhs, rhs, *columns = [*map(list, zip(*rows, strict=True))] or [[] for _ in (0, 0, *names)]
     shown = dict(zip(names, columns, strict=True))
     own = {"premise_met": shown.pop("met", True), "size": shown.pop("size", shown.get("n"))}
     return _evidence(relation, lhs, rhs, **({"parameters": shown} | own | fields))

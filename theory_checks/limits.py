@@ -70,8 +70,9 @@ def minimax_below(rng: Rng, budget: Budget, value: Any) -> Evidence:
         guesses = logs[0] + unit * np.linspace(-0.5, 2.5, 10)  # None is off by one unit.
         wrong = np.abs(guesses[:, None] - logs) >= unit
         pair = np.sum(np.min(wrong @ chances, axis=0)) / 2, error({r"\mathrm{TV}": tv})
-        rows += [(tv, most({"n": n, r"\rho": q * r, r"\epsilon": e})), pair, pair[::-1]]
-    return compared("<=", rows, tolerance=1e-9)
+        pairs = (tv, most({"n": n, r"\rho": q * r, r"\epsilon": e})), pair, pair[::-1]
+        rows += [(*sides, q, n) for sides in pairs]
+    return compared("<=", rows, "RKE(T)", "n", tolerance=1e-9)
 
 
 def noisy_squares(points: np.ndarray, bandwidth: float, tau: float) -> np.ndarray:
@@ -100,8 +101,9 @@ def encoder_noise(rng: Rng, budget: Budget, value: Any) -> Evidence:
         names = {"R_s": narrow, "R_{s'}": wider_score, "d": d, "s": s, "s'": wide}
         change, pair = np.log(noisy / narrow), (np.log(noisy), np.log(product(names)))
         sides = [pair, pair[::-1], (low(names), change), (change, high(names))]
-        rows += [*sides, *(side[::-1] for side in sides[2 + trial : 3 + trial])]
-    return compared("<=", rows)
+        sides += [side[::-1] for side in sides[2 + trial : 3 + trial]]
+        rows += [(*side, d, d_t, k, tau_t) for side in sides]
+    return compared("<=", rows, "d", "d_t", "rows", "noise of prompts")
 
 
 @claim("cv-no-upper-limit")
@@ -119,6 +121,6 @@ def no_upper_limit(rng: Rng, budget: Budget, value: Any) -> Evidence:
         law, one = np.append(share * even, 1 - share), np.ones((new + 1, new + 1))
         entropy = conditional_entropy(np.eye(new + 1), one, weights=law)
         names = {r"\eta": share, "s": share, "h(s)": binary(share), "N": new, "n": n}
-        rows += [(after, score(names | {r"\mathrm{CV}(P)": np.exp(before)})), (tv, distance(names))]
-        rows.append((entropy, spread(names)))
-    return compared("==", rows, tolerance=1e-9)
+        pairs = (after, score(names | {r"\mathrm{CV}(P)": np.exp(before)})), (tv, distance(names))
+        rows += [(*pair, n, new, k) for pair in (*pairs, (entropy, spread(names)))]
+    return compared("==", rows, "n", "N", "pairs", tolerance=1e-9)

@@ -1,13 +1,12 @@
 r"""Wrong versions that are true for a part of the populations alone, drawn by a claim's symbols.
 
-A check that tries that part alone cannot tell such a version from the claim. A number, as n, an
+Where none of a symbol's versions fails, the trials do not vary it enough. A number, as n, an
 order or a dimension, is the least or the largest in all trials. What has an index, as weights or
 eigenvalues, is its mean: equal shares, ties; a spread is 0: the prompts of a mode coincide. Of a
 matrix the diagonal is left, or one number: outputs are orthogonal, prompts coincide. Of a sum the
 largest term is left: one prompt, one mode.
 """
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ Change = Callable[[Any], Any]
 _SPREAD = re.compile(r"\\(?:sigma|rho)_i|\\tau|^t'?_i|H\(C_\{T")
 _OPERATORS = {
     r"\\sum": r"\\max", r"\\max": r"\\min", r"\\min": r"\\max", r"_\+": "",
-    r"\\lfloor(.*?)\\rfloor": r"(\1)", r"\\wedge": "+0", r"_j(?![a-z])": "_i",
+    r"\\lfloor(.*?)\\rfloor": r"(\1)", r"\\wedge": "+0", r"(?<!sum|max|min)_j(?![a-z])": "_i",
 }  # fmt: skip
 """What stands for an operator in a version that is true where it has one term, or equal ones."""
 
@@ -55,11 +54,12 @@ def of_symbol(name: str, values: Sequence[Any]) -> Iterator[tuple[str, tuple[Cha
         yield f"{name}: 0", (_number(0.0),)
 
 
-def versions(formulas: Sequence[Formula]) -> Iterator[tuple[str, bool, list[Any]]]:
-    """Wrong versions of formulas that were evaluated, a symbol changed in all of them or in one.
+def versions(formulas: Sequence[Formula]) -> Iterator[tuple[str, bool, list[list[Any]]]]:
+    """Wrong versions of formulas that were evaluated.
 
     Yields:
-        Words, whether values that were given are changed, and what stands in the formulas' place.
+        Words, whether values that were given are changed, and what stands in the formulas' place:
+        lists, in which one must fail, with a symbol changed everywhere, then in one formula each.
     """
     names: dict[str, list[Any]] = {}
     for name, values in (item for formula in formulas for item in formula.seen.items()):
@@ -70,14 +70,17 @@ def versions(formulas: Sequence[Formula]) -> Iterator[tuple[str, bool, list[Any]
             pairs = [map(np.asarray, (of(v), v)) for of in changes for v in values]
             moved = not all(np.allclose(*pair, equal_nan=True) for pair in pairs)
             where = [places, *([k] for k in places)][: None if len(places) > 1 else 1]
-            ways = itertools.product(where, changes)
-            yield words, moved, [_put(formulas, ks, {"change": {name: of}}) for ks, of in ways]
+            yield (
+                words,
+                moved,
+                [[_put(formulas, ks, {"change": {name: of}}) for of in changes] for ks in where],
+            )
     for k, text in enumerate(squeezed(formula.text) for formula in formulas):
         for found in (f for old in _OPERATORS for f in re.finditer(old, text)):
             new = found.expand(_OPERATORS[found.re.pattern])
             renewed = text[: found.start()] + new + text[found.end() :]
             words = f"{found.group()} in place {found.start()} of formula {k + 1}"
-            yield words, False, [_put(formulas, [k], {"text": renewed})]
+            yield words, False, [[_put(formulas, [k], {"text": renewed})]]
 
 
 def _put(formulas: Sequence[Formula], places: list[int], fields: Any) -> tuple[Formula, ...]:

@@ -131,7 +131,7 @@ def _results(outcomes: Sequence[Outcome]) -> Iterator[str]:
     claims = {outcome.claim.name: outcome.claim for outcome in outcomes}
     for root in (ROOTS[key] for key in by_root(outcomes)):
         if root.corrected:
-            yield f"{_title(root)} {root.corrected}"
+            yield f"**[{root.title}](#{root.corrected_by or root.shown_by}).** {root.corrected}"
         if root.corrected.endswith(":"):
             yield f"$${claims[root.corrected_by or root.shown_by].holding.text}$$"
 
