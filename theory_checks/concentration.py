@@ -267,13 +267,12 @@ def _theorem_3(p: Population, n: int, delta: Any, which: int, levels: Any, *form
     return np.where(n >= forms[1](names), forms[0](names), np.nan)
 
 
-def _theorem_3_sharp(
-    p: Population, n: int, delta: Any, which: int, levels: Any, above: Any, below: Any, beta: Any
+def theorem_3_margin(
+    p: Population, n: int, delta: Any, which: int, c: Any, above: Any, below: Any, beta: Any
 ) -> tuple[Any, Any]:
     """Sides of the claim that the sample's Conditional-RKE passes 1 / c with chance <= delta."""
     joint, prompts = p.norms(p.weights)
     sign = (-1, 1)[which]
-    c = 1 / (p.conditional_rke(p.weights) - sign * levels)
     rows = (p.joint**2 @ p.weights)[:, None] - np.outer(p.gram_t**2 @ p.weights, c)
     mean = joint**2 - c * prompts**2
     log = -np.log((1 - _SHARES) * delta)
@@ -281,6 +280,13 @@ def _theorem_3_sharp(
     names[r"\delta_2"] = _SHARES * delta
     names |= {r"\lVert C_T\rVert": prompts, r"\lVert C_{X,T}\rVert": joint}
     return -sign * mean, np.min((above, below)[which](names), axis=0)
+
+
+def _theorem_3_sharp(
+    p: Population, n: int, delta: Any, which: int, levels: Any, *forms: Any
+) -> Any:
+    c = 1 / (p.conditional_rke(p.weights) + (1, -1)[which] * levels)
+    return theorem_3_margin(p, n, delta, which, c, *forms)
 
 
 def tails(rng: Rng, budget: Budget, value: Any) -> Evidence:

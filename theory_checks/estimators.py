@@ -276,7 +276,7 @@ def new_answers(rng: Rng, budget: Budget, value: Any) -> Evidence:
             look = weight({"j": np.arange(1, n + 1)}) @ bets + rest({"k": n})
             top = np.maximum(top, look)
         levels = np.quantile(top, np.linspace(0, 1, 9), method="nearest") * (1 - 1e-12)
-        pairs += [(chances[top >= level].sum(), 1 / level) for level in levels]
+        pairs += [(chances[top >= level].sum(), 1 / level) for level in levels if level > 0]
         rows += [(*pair, k, np.min(g)) for pair in pairs]
     for k, n in ((3, 4), (30, 35), (3000, 3519)):
         one, two = 1 - np.array([1, 2]) / n

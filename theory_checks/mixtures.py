@@ -401,6 +401,7 @@ def smooth(forms: Any, mixture: Mixture, _: float) -> tuple[Any, Any]:
     s, apart = np.diag(inner), mixture.bandwidth**2 * numerics.squared_distances(mixture.location)
     excess, change = v @ s - rke * mixture.joint.norm(2) ** 2, s[:, None] + s - 2 * inner
     slope = np.sqrt(np.max(change[apart > 0] / apart[apart > 0], initial=0.0))
+    slope = slope if rke > 1 + 1e-6 else np.nan  # Else the logarithm is rounding.
     names = {"L": slope, r"\sigma": mixture.bandwidth, r"\mathrm{RKE}(T)": rke}
     reached = [1] * (mixture.label == EQUIDISTANT.label)
     return exchanged([0.0, excess], [excess, forms[0](names)], reached, 1.03)
