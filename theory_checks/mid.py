@@ -5,6 +5,7 @@ evaluated pairs as against reference pairs. Covariances divide by the number of 
 MID eq. 13 and 18-19 use.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ NORMAL: Any = stats.multivariate_normal
 # Three pairs of correlation 1/2, and four of correlation 0.
 THREE = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
 FOUR = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
+_log_mean = functools.cache(lambda degrees: stats.chi2(degrees).expect(np.log))
 
 
 def moments(sample: np.ndarray) -> Moments:
@@ -282,7 +284,7 @@ def fresh_real_pairs(rng: np.random.Generator, budget: Budget, value: Any) -> Ev
     rows = []
     for n, d_x, d_y in ((4, 1, 1), (5, 1, 1), (7, 1, 1), (12, 1, 2), (14, 2, 2), (30, 3, 2)):
         names, sizes = {"n": n, "d_x": d_x, "d_y": d_y}, (d_x, d_y, d_x + d_y)
-        logs = [sum(stats.chi2(n - 1 - i).expect(np.log) for i in range(d)) for d in sizes]
+        logs = [sum(_log_mean(n - 1 - i) for i in range(d)) for d in sizes]
         fresh = [(n + 1) * d * stats.invgamma((n - d) / 2, scale=0.5).mean() for d in sizes]
         for side, (x, y, both) in ((plug_in_bias(bias, **names), logs), (-loss(names), fresh)):
             rows.append((side, 0.5 * (x + y - both), condition(names)))

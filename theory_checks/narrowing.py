@@ -70,11 +70,8 @@ def versions(formulas: Sequence[Formula]) -> Iterator[tuple[str, bool, list[list
             pairs = [map(np.asarray, (of(v), v)) for of in changes for v in values]
             moved = not all(np.allclose(*pair, equal_nan=True) for pair in pairs)
             where = [places, *([k] for k in places)][: None if len(places) > 1 else 1]
-            yield (
-                words,
-                moved,
-                [[_put(formulas, ks, {"change": {name: of}}) for of in changes] for ks in where],
-            )
+            ways = [[_put(formulas, ks, {"change": {name: of}}) for of in changes] for ks in where]
+            yield words, moved, ways
     for k, text in enumerate(squeezed(formula.text) for formula in formulas):
         for found in (f for old in _OPERATORS for f in re.finditer(old, text)):
             new = found.expand(_OPERATORS[found.re.pattern])
