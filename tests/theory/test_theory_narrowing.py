@@ -17,7 +17,7 @@ def _versions(text, *values):
     for value in values:
         formula(value)
     return {
-        words: [given[0](values[-1]) for given in others]
+        words: [given[0](values[-1]) for ways in others for given in ways]
         for words, moved, others in narrowing.versions([formula])
         if moved or " of formula " in words
     }
