@@ -14,7 +14,7 @@ from theory_checks.numerics import conditional_entropy, exceedances, gaussian, u
 
 _FAR = 20.0  # Stands for all larger logarithmic errors, and for a ratio that is 0 or undefined.
 # RKE(T), Conditional-RKE, and n in units of the root of RKE(X,T).
-_HARD = tuple(itertools.product([(1, 4), (1, 100), (100, 30), (1, 1e6), (1e4, 1e2)], (1.5, 3, 1e3)))
+_HARD = tuple(itertools.product([(1, 4), (1, 100), (100, 30), (1, 1e6), (1e4, 1e2)], (1.5, 3, 50)))
 
 
 def repeats(n: int, mass: float, *rates: float) -> tuple[np.ndarray, ...]:
