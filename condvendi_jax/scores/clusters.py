@@ -157,9 +157,9 @@ def prompt_modes(pairs: Pairs, *, count: int = 3, method: Method = AUTO) -> list
     K_X o K_T / n = sum_i lambda_i (K_X o v_i v_i^T)                          (CV-early section 5)
 
     with lambda_i and v_i the eigenvalues and eigenvectors of K_T / n. Every term has trace lambda_i
-    and a diversity of its own. A mixture's entropy is at most the mean and that of the shares (two:
-    `cv-concave`): Conditional-Vendi is at most the geometric mean of `vendi` over all modes, by
-    their shares, and equal to it where no two modes share a pair.
+    and a diversity of its own. A mixture's entropy is at most the mean one plus that of the shares
+    (`cv-concave`, of two). So Conditional-Vendi is at most the geometric mean of `vendi` over all
+    modes, weighted by their shares; equal to it where no two modes share a pair.
 
     A mode is a direction, not a set of pairs, and arbitrary among those of equal eigenvalues, as of
     prompt clusters of one size. K_X o v v^T ignores signs: a contrast of dogs and sofas has both.
