@@ -11,7 +11,7 @@ PROMISE = re.compile(
     r"confidence(?!.interval)|probability (?:of any|(?:of )?at most|about|1 -)|rate of false"
     r"|(?:hold|right)\S* (?:jointly|together|at once|at every|at any n|at all|for all bandwidths)"
     r"|valid at any n|in (?:at most |about )*(?:\d+|{.*?})% of (?:samples|studies|runs)|guarantee"
-    r"|probability at least|need as many"
+    r"|probability at least"
     r"|\[best sh|cannot exceed|at most (?:the geometric|this far)|whose interval misses|unbiased if"
 )
 TABLE = r"""
