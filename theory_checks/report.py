@@ -77,13 +77,14 @@ def _best(tried: Tried) -> Mapping[str, Any]:
     return tried.judgement.smallest or tried.judgement.clearest or {}
 
 
-def _checked(entry: Claim, tried: Tried) -> str:
-    """How often it was tried, and how much of it the check can tell; margins: `--all`."""
+def _checked(entry: Claim, tried: Tried, *, constants: bool) -> str:
+    """How often it was tried, and, if asked, how many of its constants the check can tell."""
     judgement, shown = tried.judgement, tried.evidence.measured
     words = [judgement.detail.partition(",")[0]]
     if (judgement.looseness or 0) > 1.005:
         words.append(f"looseness {judgement.looseness:.3g}")
-    words += [_example(shown() if callable(shown) else shown), _constants_words(entry)]
+    words += [_example(shown() if callable(shown) else shown)]
+    words += [_constants_words(entry, constants=constants)]
     return f"{'; '.join(filter(None, words))}."
 
 
@@ -128,12 +129,9 @@ def _counts_words(outcomes: Sequence[Outcome], wrong_versions: int | None) -> It
 
 def _results(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """The root errors of the first page, each with what replaces it."""
-    claims = {outcome.claim.name: outcome.claim for outcome in outcomes}
     for root in (ROOTS[key] for key in by_root(outcomes)):
         if root.corrected:
-            yield f"**[{root.title}](#{root.corrected_by or root.shown_by}).** {root.corrected}"
-        if root.corrected.endswith(":"):
-            yield f"$${claims[root.corrected_by or root.shown_by].holding.text}$$"
+            yield f"- **{root.title}**: {root.corrected}"
 
 
 def _roots(outcomes: Sequence[Outcome], *, names: bool = False) -> Iterator[str]:
@@ -166,11 +164,11 @@ def _register(outcomes: Sequence[Outcome]) -> Iterator[str]:
                 yield words.strip()
         for outcome in outcomes:
             if outcome.claim.paper == key:
-                yield _section(outcome)
+                yield _section(outcome, constants=False)
 
 
-def _section(outcome: Outcome) -> str:
-    """The entry of one claim."""
+def _section(outcome: Outcome, *, constants: bool = True) -> str:
+    """The entry of one claim; the terminal also says how many of its constants the check knows."""
     entry, stated, last = outcome.claim, outcome.stated, outcome.last
     words, told = outcome.label.lower(), entry.name in _SHOWN
     words = "ours" if entry.kind is Kind.OURS else words
@@ -182,25 +180,29 @@ def _section(outcome: Outcome) -> str:
         # A word gets a capital letter, a symbol does not.
         assumed = latex.shown(entry.assumptions)
         parts.append(re.sub("^[a-z](?=[a-z])", lambda first: first[0].upper(), assumed) + ".")
-    lines = [entry.note]
+    said, lines = [entry.note], []
     if stated.judgement.verdict is Verdict.FALSE:
-        # LaTeX in a paper's words stands as it is in the text.
-        mark = "`{}`" if set("\\$_") & set(entry.quote) else "“{}”"
-        lines.append(entry.quote and f"Paper: {mark.format(entry.quote)}.")
+        if not set("\\$_") & set(entry.quote):  # LaTeX in a paper's words is the formula above.
+            said.append(entry.quote and f"Paper: “{entry.quote}”.")
         lines.append("" if told else f"Counterexample: {_example(_best(stated))}.")
-    checked = _checked(entry, last) if last.judgement.verdict is not Verdict.FALSE else ""
+    holds = last.judgement.verdict is not Verdict.FALSE
+    checked = _checked(entry, last, constants=constants) if holds else ""
     proof = f"[Proof](proofs.md#{anchor(entry.proof)})." if entry.proof else ""
     lines.append(f"{checked} {proof}".strip())
-    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in lines if line)])
+    parts.append("\n".join(filter(None, said)))
+    parts.append("\n".join(f"- {line}" for line in lines if line))
+    return "\n\n".join(filter(None, parts))
 
 
-def _constants_words(entry: Claim) -> str:
-    """Whether the text itself is evaluated, and how many of its constants the check knows."""
+def _constants_words(entry: Claim, *, constants: bool) -> str:
+    """Whether the text itself is evaluated, and, if asked, how many constants the check knows."""
     if "⟦" not in entry.holding.latex:
         return "by code"
-    constants = len([*latex.changed(entry.holding.latex)])
-    seen = constants - sum(factor > STEP for factor in entry.loose[:constants])
-    return "" if seen == constants else f"constants seen: {seen}/{constants}"
+    if not constants:
+        return ""
+    count = len([*latex.changed(entry.holding.latex)])
+    seen = count - sum(factor > STEP for factor in entry.loose[:count])
+    return "" if seen == count else f"constants seen: {seen}/{count}"
 
 
 def renewed(path: str | os.PathLike[str], parts: Mapping[str, str]) -> str:

@@ -25,8 +25,7 @@ class Root:
         shown_by: name of the claim whose counterexample shows it best.
         example: a sentence on that counterexample, with its sides as {lhs} and {rhs}.
         meaning: what it means for users of the scores.
-        corrected_by: name of the claim whose form replaces it on the first page, if another.
-        corrected: what says so there, where the root stands on that page; before a form, a colon.
+        corrected: what replaces it, with a link, where the root stands on the first page.
     """
 
     title: str
@@ -34,7 +33,7 @@ class Root:
     shown_by: str
     example: str
     meaning: str
-    corrected_by: str = ""
+
     corrected: str = ""
 
 

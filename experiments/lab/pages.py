@@ -59,7 +59,9 @@ def written() -> dict[pathlib.Path, str]:
         source = "" if repeated == "-" else f" Repeats {repeated}."
         path = STUDIES / f"{study.name}.md"
         said = f"{study.question()}{source}{_took(study.name)}"
-        lines = [said, "", f"**Control.** {study.control}", "", "```bash", *commands, "```"]
+        lines = [said, "", f"**Control.** {study.control}"]
+        if commands != [start]:  # The list of studies has the command without flags.
+            lines += ["", "```bash", *commands, "```"]
         text = _generated(path, generated=lines)
         found[path] = filled(text, study.name)
         # The figure that has the study's name, or else the first of its page.
