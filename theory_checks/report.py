@@ -78,14 +78,15 @@ def _best(tried: Tried) -> Mapping[str, Any]:
 
 
 def _checked(entry: Claim, tried: Tried, *, constants: bool) -> str:
-    """How often it was tried, and, if asked, how many of its constants the check can tell."""
+    """What was measured; with `constants`, also how many of those the check can tell."""
     judgement, shown = tried.judgement, tried.evidence.measured
     words = [judgement.detail.partition(",")[0]]
     if (judgement.looseness or 0) > 1.005:
         words.append(f"looseness {judgement.looseness:.3g}")
     words += [_example(shown() if callable(shown) else shown)]
-    words += [_constants_words(entry, constants=constants)]
-    return f"{'; '.join(filter(None, words))}."
+    words = [*filter(None, [*words, _constants_words(entry, constants=constants)])]
+    # The number of trials alone says little on the page.
+    return f"{'; '.join(words)}." if constants or len(words) > 1 else ""
 
 
 def _example(example: Mapping[str, Any]) -> str:
