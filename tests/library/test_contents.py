@@ -53,6 +53,9 @@ GIVEN = {
     "an array of names": lambda files: np.array([*map(str, files)]),
     "a column": lambda files: pd.Series(files),
     "of Pillow": lambda files: PICTURES,
+    "of other modes": lambda files: (
+        [p.convert("RGBA") for p in PICTURES[:2]] + [p.quantize(2) for p in PICTURES[2:]]
+    ),
     "lists": lambda files: [files[:2], [str(files[2]), PICTURES[3]]],
 }
 
@@ -240,9 +243,27 @@ def test_missing_texts_are_named_with_their_row(dtype, role, files, monkeypatch)
     assert cv.evaluate(data["outputs"], data["prompts"], **ONCE).n == 3
 
 
-def test_bytes_that_are_no_text_are_refused():
-    with pytest.raises(ValueError, match="utf-8"):
-        cv.evaluate([b"\xe4", b"a"], ["p", "q"])
+ASKED = [f"q{i}" for i in range(8) for _ in range(3)]
+SAID = ["yes", "no", "yes"] * 8
+REFUSED = {  # Outputs, prompts, and words that say what to pass.
+    "bytes that are no text": ([b"\xe4", b"a"], ["p", "q"], "utf-8"),
+    "a dictionary of lists": (dict.fromkeys(ASKED, SAID[:3]), None, r"list\(outputs.values\(\)\)"),
+    "one prompt as a text": (SAID, "Do you?", r"expected 24, .* `prompts = \[prompt\]"),
+    "prompts that are pairs": (SAID, [(name, 0) for name in ASKED], "For texts, numbers or labels"),
+    "clusters with NaN": (np.array([0, 1, np.nan] * 8), ASKED, r"NaN is no class.*astype\(int\)"),
+    "tokens in place of texts": (
+        [[12, 7, 9], [4, 4], [12, 7, 9]] * 8,
+        ASKED,
+        "decode tokens to texts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_list_of_outputs_is_refused_with_what_to_pass(name):
+    outputs, prompts, words = REFUSED[name]
+    with pytest.raises((TypeError, ValueError), match=words):
+        cv.evaluate(outputs, prompts, **ONCE)
 
 
 def test_pairs_have_a_kernel_by_its_short_name():
