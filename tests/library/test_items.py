@@ -48,6 +48,8 @@ ARRAY = r"x\.txt: .* numbers alone\. If this is an array, save it as a \.npy fil
 PROMPTS = {"prompts": True}
 WRONG = [  # A file, its content, words of the error, and what is read.
     ("absent.txt", None, "there is no such file"),
+    ("absent.csv", None, "there is no such file"),
+    ("x.txt", "a\n", "has no columns, received 'b' for its texts", {"column": "b"}),
     ("x.txt", "a\n\nb\n", "line 2: is blank"),
     ("x.txt", "", "holds no rows"),
     ("x.txt", b"a\nb\n\xe4\n", "line 3: is not UTF-8"),

@@ -252,6 +252,9 @@ def test_answers_of_the_metric_are_those_of_its_scorer(inspect_log):
     samples[0].output.choices = [space(message=space(text=text)) for text in "xy"]  # Both count.
     inspect_log(samples)
     assert [row[2] for row in read("x.eval")[0]] == ["x", "y", "1", "2", "3"]  # Of "ANSWER: 1".
+    inspect_log([None])
+    with pytest.raises(ValueError, match="x.eval: is not a log of Inspect"):
+        read("x.eval")
 
 
 # Files that are parsed once.
@@ -333,6 +336,9 @@ def test_a_model_of_several_files_is_named_alike_in_all_of_them():
     assert cv.read_records([named, more]).notes == [note]
     with pytest.raises(ValueError, match=r"m\.jsonl and .*o\.jsonl hold answers of 'm'"):
         cv.read_records([write("m.jsonl", ROWS[0]), named])
+    both = write("both.jsonl", *(ROWS[0] | {"model": model} for model in "mn"))
+    with pytest.raises(ValueError, match="holds answers of m, n, which are not all 'one': leave"):
+        cv.read_records(both, names={str(both): "one"})
 
 
 def test_a_data_set_of_hugging_face_is_one_model(folder):

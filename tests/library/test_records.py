@@ -47,6 +47,7 @@ FORMATS = {  # Records of the answers "a" and "b" to the prompt "p".
         {"prompt": "p", "response": [{"type": "thinking", "thinking": "b"}, {"text": text}]}
         for text in "ab"
     ],
+    "numbered fields in another": [{"prompt": "p", "out": {"try_1": "a", "try_2": "b"}}],
     "a missing number": [{"context": float("nan"), **PLAIN}, PLAIN | {"answer": "b"}],
 }
 
@@ -64,15 +65,16 @@ SHOWN = 'system: s\n\nuser: p\n\nassistant: a\n\nuser: {"image": "x", "type": "i
 TURNS = [SYSTEM, USER | {"content": "q"}]
 NAMED = {"prompt": "x", "answer": "y", "model": "z", "p": "p", "a": ["a"], "m": "other"}
 INNER = {"run_type": "chain", "inputs": {"q": "p", "k": 3}, "outputs": {"why": "w", "end": "a"}}
+REPORT = {"choices": [{"message": SAID}], "options": {"seed": 1}, "context": [7]}
+BATCH = {"custom_id": "q1", "response": {"body": {"choices": [{"text": "a"}]}}}
+PATHS = {"ask": {"text": 7}, "said": [{"out": "a"}], "system": "s"}
 PROMPTS = {  # A record with the answer "a", its prompt, and the fields that are named.
     "Alpaca": ({"instruction": "p", "input": "t", "output": "a"}, "p\n\nt"),
     "no input": ({"instruction": "p", "input": "", "output": "a"}, "p"),
     "a blank field": ({"prompt": "", "question": "q", "context": "c", "answer": "a"}, "c\n\nq"),
     "choices": ({"question": "q", "choices": ["c", "d"], "response": "a"}, 'q\n\n["c", "d"]'),
-    "a report of a service": (
-        PLAIN | {"choices": [{"message": SAID}], "options": {"seed": 1}, "context": [7]},
-        "p",
-    ),
+    "a report of a service": (PLAIN | REPORT, "p"),
+    "a list of texts": (PLAIN | {"prompt": ["q", "p"]}, "q\n\np"),
     "pairs": (PLAIN | {"history": [["u", "v"]]}, '[["u", "v"]]\n\np'),
     "system": (PLAIN | {"System": "s"}, "s\n\np"),
     "earlier turns": ({"messages": EARLIER, "answer": "a"}, SHOWN),
@@ -82,10 +84,7 @@ PROMPTS = {  # A record with the answer "a", its prompt, and the fields that are
         'user: p\n\nassistant: a\n\n["f"]\n\nuser: p',
     ),
     "tools": (PLAIN | {"tools": [{"name": "f"}], "documents": []}, 'p\n\n[{"name": "f"}]'),
-    "a document": (
-        {"doc": {"question": "q", "choices": ["c"], "answer": 0}, "resps": [["a"]]},
-        'q\n\n["c"]',
-    ),
+    "a document": ({"doc": {"question": "q", "choices": ["c"]}, "resps": [["a"]]}, 'q\n\n["c"]'),
     "a chat": (
         {"messages": [*TURNS, SAID | {"content": "x"}, USER, SAID]},
         "system: s\n\nuser: q\n\nassistant: x\n\nuser: p",
@@ -99,18 +98,23 @@ PROMPTS = {  # A record with the answer "a", its prompt, and the fields that are
     "a field of a document": ({"doc": {"problem": "p"}, "resps": [["a"]]}, "p", "problem"),
     "the field of a format": ({"doc": {"question": "p"}, "resps": [["a"]]}, "p", None, "resps"),
     "an object of several fields": (INNER, '{"k": 3, "q": "p"}', None, "outputs.end"),
-    "a field of the answers": (
+    "a field of choices": (
         {"prompt": "p", "choices": [{"text": "a"}]},
-        *("p", None, "choices[].text"),
+        "p",
+        None,
+        "choices[].text",
     ),
-    "a last turn beside another answer": (
-        {"messages": [USER, SAID], "generated": "b"},
-        *("p", None, "messages[-1]"),
+    "a last turn beside an answer": (
+        *({"messages": [USER, SAID], "generated": "b"}, "p", None, "messages[-1]"),
     ),
     "the last entry": ({"messages": TURNS, "answer": "a"}, "q", "messages[-1]"),
     "the first entry": ({"messages": TURNS, "answer": "a"}, "s", "messages[0]"),
     "the text of an entry": ({"messages": TURNS, "answer": "a"}, "q", "messages[1].content"),
     "an entry of JSON": ({"messages": json.dumps(TURNS), "answer": "a"}, "q", "messages[-1]"),
+    "paths": (PATHS, "7", "ask.text", "said[].out"),
+    "a field of answers": ({"response": "p", "output": "a"}, "p", "response"),
+    "a task beside a context": ({"task": "t", "context": "c", "output": "a"}, "c\n\nt"),
+    "a prompt beside an id": (BATCH | {"prompt": "p"}, "p"),
     "an entry of a text": (PLAIN, "p", "prompt[-1]"),
     "the first path there is": (PLAIN | {"messages": None}, "p", "messages[-1],prompt"),
     "entries of a chat": ({"messages": [*TURNS, SAID]}, "q", "messages[1]", "messages[-1]"),
@@ -133,68 +137,19 @@ def test_long_attachments_are_told_apart_by_their_content():
     assert first[1] == third[1] != second[1] and len(first[1]) < 30
 
 
-BATCH = {"custom_id": "q1", "response": {"body": {"model": "m", "choices": [{"text": "a"}]}}}
-HARNESS = {"resps": [["a", "b"]], "doc": {"question": "q", "choices": ["c", "d"]}, "doc_id": 3}
-WEIGHED = [{"text": "a", "probability": "0.5"}]
-CALLS = [{"text": "a", "call": 1}, {"text": "b", "call": 2}]
-PATHS = {"ask": {"text": 7}, "said": [{"out": "a"}, {"out": "b"}], "system": "s"}
-RECORDS = {  # The record, the fields that are named, its answers, prompt, model, weights, batches.
-    "plain": (
-        {"prompt": "p", "answers": ["a", "b"], "model": " m ", "probability": [0.5, 0.25]},
-        *(Fields(), ["a", "b"], Prompt("p", ["prompt"]), "m", [0.5, 0.25], [None] * 2),
-    ),
-    "batch": (
-        *(BATCH, Fields(), ["a"], Prompt("q1", ["custom_id"], is_id=True)),
-        *("m", [None], ["here"]),
-    ),
-    "batch with a prompt": (
-        *(BATCH | {"prompt": "p"}, Fields(), ["a"], Prompt("p", ["prompt"])),
-        *("m", [None], ["here"]),
-    ),
-    "nested document": (
-        *(HARNESS, Fields(), ["a", "b"], Prompt('q\n\n["c", "d"]', ["question", "choices"])),
-        *(None, [None] * 2, [None] * 2),
-    ),
-    "batches of answers": (
-        *({"prompt": "p", "answers": CALLS}, Fields(batch="call"), CALLS),
-        *(Prompt("p", ["prompt"]), None, [None] * 2, ["1", "2"]),
-    ),
-    "one batch": (
-        *({"prompt": "p", "answers": ["a", "b"], "call": 5}, Fields(batch="call"), ["a", "b"]),
-        *(Prompt("p", ["prompt"]), None, [None] * 2, ["5", "5"]),
-    ),
-    "paths": (
-        *(PATHS, Fields(prompt="ask.text", answer="said[].out"), ["a", "b"]),
-        *(Prompt("7", ["ask.text"], ["system"]), None, [None] * 2, [None] * 2),
-    ),
-    "a prompt in a field of answers": (
-        *({"response": "p", "output": "a"}, Fields(prompt="response"), ["a"]),
-        *(Prompt("p", ["response"]), None, [None], [None]),
-    ),
-    "a task beside a context": (
-        *({"task": "t", "context": "c", "output": "a"}, Fields(), ["a"]),
-        *(Prompt("c\n\nt", ["context", "task"]), None, [None], [None]),
-    ),
-    "a weight beside the text": (
-        *({"prompt": "p", "answer": WEIGHED[0]}, Fields(), WEIGHED, Prompt("p", ["prompt"])),
-        *(None, [0.5], [None]),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_record_knows_its_answers_prompt_model_weights_and_batches(name):
-    row, named, answers, prompt, model, weights, batches = RECORDS[name]
-    given = json.dumps(row)
-    record = Record(row, named, "here")
-    found = record.answers()
-    assert [answer.value for answer in found] == answers
-    assert [*map(list, record.prompt()[1:3])] == [*map(list, prompt[1:3])]
-    assert (record.prompt().text, record.prompt().is_id) == (prompt.text, prompt.is_id)
-    assert record.model() == model
-    assert [*map(record.weight, found)] == weights
-    assert [*map(record.batch, found)] == batches
-    assert json.dumps(row) == given  # What is read of a row does not change it.
+def test_what_a_record_says_beside_its_texts():
+    """Of each answer its weight and batch; what is read does not change the row."""
+    two = [{"text": "a", "probability": "0.5", "call": 1}, {"text": "b", "call": 2}]
+    row = {"prompt": "p", "answers": two, "model": " m ", "probabilities": [0.1, 0.25], "run": 5}
+    before = json.dumps(row)
+    for field, batches in (("call", ["1", "2"]), ("run", ["5", "5"]), (None, [None, None])):
+        record = Record(row, Fields(batch=field), "here")
+        assert [*map(record.batch, record.answers())] == batches
+    assert [*map(record.weight, record.answers())] == [0.5, 0.25]
+    assert (record.model(), json.dumps(row)) == ("m", before)
+    batch = Record(BATCH, place="here")  # A request, whose prompt is known by an id.
+    assert [*map(batch.batch, batch.answers())] == ["here"]
+    assert (batch.id, batch.prompt()) == ("custom_id", Prompt("q1", ["custom_id"], is_id=True))
 
 
 def test_first_of_fields_that_differ_in_capitals_counts():

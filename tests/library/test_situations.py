@@ -143,6 +143,12 @@ def a_prediction_and_gold_once_each(d):
 
 
 @situation
+def gold_answers_in_a_field_of_a_known_name(d):
+    rows = each(lambda i, k, q, a: {"question": q, "answer": GOLD[i], "response": a})
+    return Situation(jsonl(d / "gold.jsonl", rows), said(gold=SAID))
+
+
+@situation
 def two_models_of_an_arena_in_a_row(d):
     def record(i, k, q, a):
         both = {"model_a": "ada", "model_b": "bob", "prompt": q, "response_a": a}
