@@ -51,38 +51,45 @@ def plain(seed=0, **more):
         yield {"prompt": question, "answers": said} | more
 
 
-FILES = {  # Two models that share no prompt as they are, and what is said of the cause.
-    "a system message": (plain(), chats(answers(1)), TEMPLATE),
-    "chats and longer chats": (chats(answers(0), system=False), chats(answers(1)), TEMPLATE),
-    "answers in messages": (turns(0, system=False), turns(1, system=True), TEMPLATE),
-    "a field beside": (plain(), plain(1, system="Be brief."), TEMPLATE),
-    "templates": (lm_eval("[INST] {} [/INST]", 0), lm_eval("<|user|>\n{}<|end|>\n", 1), TEMPLATE),
+FILES = {  # Two models that share no prompt as they are.
+    "a system message": (plain, lambda: chats(answers(1))),
+    "chats and longer chats": (lambda: chats(answers(0), system=False), lambda: chats(answers(1))),
+    "answers in messages": (lambda: turns(0, system=False), lambda: turns(1, system=True)),
+    "a field beside": (plain, lambda: plain(1, system="Be brief.")),
+    "templates": (
+        lambda: lm_eval("[INST] {} [/INST]", 0),
+        lambda: lm_eval("<|user|>\n{}<|end|>\n", 1),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_models_that_share_no_prompt_say_so_first_with_a_flag_that_mends_it(run_command, name):
-    one, two, cause = FILES[name]
-    write("a.jsonl", *one)
-    write("b.jsonl", *two)
-    report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS)
-    said = report["advice"][0]["sentence"]
-    assert report["advice"][0]["code"] == "models"
-    assert said.startswith(f"a shares 0 of its 8 prompts with b ({cause}")
-    (mend,) = re.findall(r"--prompt_field=\S+(?=, or)", said)
-    report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS, mend)
-    assert report["shared_prompts"] is None and report["advice"] == []
-    assert set(report["distinct_prompts"].values()) == {8}
+def test_models_that_share_no_prompt_say_so_with_a_flag_that_mends_it(name):
+    for file, rows in zip("ab", FILES[name], strict=True):
+        write(f"{file}.jsonl", *rows())
+    read = cv.read_records(["a.jsonl", "b.jsonl"])
+    ((finding, why, remedy),) = matching.few(read.prompts, read.fields)
+    assert finding == "a shares 0 of its 8 prompts with b"
+    assert why == "a system message or a template stands around equal questions"
+    (field,) = re.findall(r"--prompt_field=(\S+)(?=, or)", remedy)
+    mended = cv.read_records(["a.jsonl", "b.jsonl"], prompt_field=field)
+    assert matching.few(mended.prompts, mended.fields) == []
+    assert {len(counts) for counts in mended.counts.values()} == {8}
 
 
 def test_the_sentence_stands_before_the_scores_on_the_page_and_in_print(run_command):
     for name, system in (("a", False), ("b", False), ("c", True)):
         write(f"{name}.jsonl", *chats(answers(ord(name)), system=system))
-    run_command("report", "a.jsonl", "b.jsonl", "c.jsonl", *FLAGS, "--output=page.html")
+    files = ("a.jsonl", "b.jsonl", "c.jsonl")
+    report, _ = run_command("report", *files, *FLAGS, "--output=page.html")
     words = "c shares 0 of its 8 prompts with a and b"
+    advice = report["advice"][0]
+    assert (advice["code"], advice["sentence"][: len(words)]) == ("models", words)
     with open("page.html") as page:
         text = page.read()
     assert 0 < text.index(words) < text.index("<main>")  # On the first screen.
+    report, _ = run_command("compare", *files, *FLAGS, "--prompt_field=messages[-1]")
+    assert report["shared_prompts"] is None and report["advice"] == []
 
 
 TEXTS = {  # The prompts of two models, what is said, and the cause.
