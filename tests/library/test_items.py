@@ -75,11 +75,11 @@ WRONG = [  # A file, its content, words of the error, and what is read.
 
 @pytest.mark.parametrize("case", WRONG, ids=[f"{name}: {words}" for name, _, words, *_ in WRONG])
 def test_what_is_wrong_is_named_with_its_line(case):
-    name, content, words, *options = case
+    name, content, words, options = (*case, {})[:4]
     if content is not None:
         write(name, content)
     with pytest.raises(ValueError, match=rf"{name}.*{words}" if words != ARRAY else words):
-        items.read_texts(name, **(options or [{}])[0])
+        items.read_texts(name, **options)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +216,14 @@ BY_TEXT = {  # The prompts, the names of the pictures, and the rows of their pro
     "folders and seeds": (FIRST[:2], "an-old-house/seed42 a-red-car/seed41", [1, 0]),
     "some words": (SLUGS[:2], "house_a car_b", [1, 0]),
 }
-SAYS_NOTHING = ({"prompt": [*SLUGS[:2], "a photo"]}, [0, 1, 2], "order")
-for NAMES in ("1 2 3", "photo_1 photo_2 photo_3", "x y z"):
-    PAIRED[NAMES] = (SAYS_NOTHING[0], NAMES, *SAYS_NOTHING[1:])
-for NAME, (TEXTS, NAMES, EXPECTED) in BY_TEXT.items():
-    PAIRED[NAME] = {"prompt": TEXTS}, NAMES, EXPECTED, "text of the prompt in the names"
+PAIRED |= {
+    name: ({"prompt": texts}, names, rows, "text of the prompt in the names")
+    for name, (texts, names, rows) in BY_TEXT.items()
+}
+PAIRED |= {  # These names say nothing of prompts.
+    names: ({"prompt": [*SLUGS[:2], "a photo"]}, names, [0, 1, 2], "order")
+    for names in ("1 2 3", "photo_1 photo_2 photo_3", "x y z")
+}
 
 
 @pytest.mark.parametrize("name", PAIRED)

@@ -54,12 +54,12 @@ def test_packed_files_and_utf_16_are_read(name, form):
     assert items.read_texts(write(f"p.txt{suffix}", encode("a\r\nä\n"))).texts == ["a", "ä"]
 
 
-@pytest.mark.parametrize("first", ["", "sep=;\n", "sep=\t\n"])
+@pytest.mark.parametrize("first", ["", "sep={}\n"])
 @pytest.mark.parametrize("mark", ";\t")
 def test_the_separator_of_a_table_is_that_of_its_header(mark, first):
-    if first in ("", f"sep={mark}\n"):
-        write("m.csv", f'{first}prompt{mark}answer\np{mark}"a{mark} b"\np{mark}a, b')
-        assert read("m.csv")[0] == [("m", "p", f"a{mark} b"), ("m", "p", "a, b")]
+    table = f'prompt{mark}answer\np{mark}"a{mark} b"\np{mark}a, b'
+    write("m.csv", first.format(mark) + table)
+    assert read("m.csv")[0] == [("m", "p", f"a{mark} b"), ("m", "p", "a, b")]
 
 
 def test_rows_of_a_table_that_do_not_fit_are_left_out():
@@ -379,7 +379,7 @@ def test_results_of_models_and_tasks_are_read_in_one_call(name):
     paths, more = WAYS[name]
     write_results("results", "llama", "mistral")
     found = cv.read_records(paths, **more)
-    assert {model: len(said) for model, said in found.answers.items()} == dict(llama=12, mistral=12)
+    assert {m: len(said) for m, said in found.answers.items()} == {"llama": 12, "mistral": 12}
     counts = {task: (len(p), len({*p})) for task, p in found.by_task["mistral"].items()}
     assert counts == dict.fromkeys("ab", (6, 3))
     assert found.tasks["llama"] == ["a"] * 6 + ["b"] * 6

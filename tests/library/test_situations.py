@@ -65,7 +65,7 @@ def belongs(models):
 
 def said(**models):
     """The truth where every model answers all questions."""
-    return belongs({name.replace("_", "-"): dict(enumerate(rows)) for name, rows in models.items()})
+    return belongs({name: dict(enumerate(rows)) for name, rows in models.items()})
 
 
 def read(path, *calls):
@@ -163,7 +163,7 @@ def two_models_of_an_arena_in_a_row(d):
 @situation
 def a_column_for_each_model(d):
     rows = each(lambda i, k, q, a: {"prompt": q, "gpt-4o": a, "mistral": OTHER[i][k]})
-    fields, truth = {"answer_field": "gpt-4o,mistral"}, said(gpt_4o=SAID, mistral=OTHER)
+    fields, truth = {"answer_field": "gpt-4o,mistral"}, said(**{"gpt-4o": SAID}, mistral=OTHER)
     return Situation(table(d / "w.csv", rows), truth, (fields,), ("models", *fields.values()))
 
 
@@ -202,7 +202,7 @@ def a_survey_with_dots_in_its_columns(d):
     fields = {"prompt_field": "prompt.idea_user_prompt", "answer_field": "answer.idea"}
     fields["model_field"] = "model.model"
     path = table(d / "survey.csv", each(record))
-    return Situation(path, said(gpt_4o=SAID), (fields,), tuple(fields))
+    return Situation(path, said(**{"gpt-4o": SAID}), (fields,), tuple(fields))
 
 
 # Columns with numbers, fields within fields.
