@@ -54,7 +54,7 @@ def user_cache() -> pathlib.Path:
 def names_of(paths: Sequence[str]) -> list[str]:
     """A name for each path: that of the file or, where two share one, the path in their folder."""
     plain = [pathlib.Path(os.path.abspath(expanded(path))) for path in paths]
-    packed = [path.with_suffix("") if path.suffix == ".gz" else path for path in plain]
+    packed = [path.with_suffix("") if path.suffix.lower() == ".gz" else path for path in plain]
     names = [path.name if path.is_dir() else path.stem for path in packed]
     if len({*names}) < len(names):
         folder = os.path.commonpath([path.parent for path in plain])

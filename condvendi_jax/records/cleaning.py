@@ -125,10 +125,7 @@ def _without_tokens(texts: list[str], _: Sequence[str | None]) -> tuple[list[str
 
 
 def _without_marks(texts: list[str], _: Sequence[str | None]) -> tuple[list[str], str]:
-    """Marks, wrappers and labels at the start or end of most answers.
-
-    They stay where others stand in their place, as `[Yes]` and `[No]` do: these are answers.
-    """
+    """Marks and labels of most answers, unless others stand in their place, as `[Yes]`, `[No]`."""
     for pattern, find in (
         (_ANSWER, lambda text: _ANSWER.search(text) if _closes(text) else None),
         (_OPEN, _OPEN.match),
@@ -184,12 +181,11 @@ def _without_prompts(texts: list[str], prompts: Sequence[str | None]) -> tuple[l
     ((head, _), *_) = collections.Counter(heads).most_common(1)
     if head is None or not _most(one == head for one in heads):
         return texts, ""
-    ends = [len(head) + len(part) if h == head else 0
-            for h, part in zip(heads, asked, strict=True)]  # fmt: skip
-    return [t[k:].lstrip() if k else t for t, k in zip(texts, ends, strict=True)], "the prompt"
+    every = zip(texts, heads, asked, strict=True)
+    rests = [t[len(head) + len(part) :].lstrip() if h == head else t for t, h, part in every]
+    return rests, "the prompt"
 
 
 def _most(marked: Iterable[bool]) -> bool:
     """Whether more than half, and at least two, are marked."""
-    several = list(marked)
-    return sum(several) > max(1, len(several) / 2)
+    return sum(several := [*marked]) > max(1, len(several) / 2)

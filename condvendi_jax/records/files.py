@@ -274,10 +274,7 @@ def _listed(content: dict[Any, Any]) -> list[Any]:
 
 
 def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    """The samples of a log: each is a prompt, as it was in the first epoch, and an epoch an answer.
-
-    The answer is that of the scorer that has the metric `answer_diversity`, or else the completion.
-    """
+    """The samples, each a prompt; an answer is of the scorer of the metric, or the completion."""
     read_eval_log = _package(".eval").read_eval_log
     try:
         log = read_eval_log(str(path), resolve_attachments=True)

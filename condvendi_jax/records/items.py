@@ -124,14 +124,11 @@ def _metadata(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _of_pictures(folder: pathlib.Path) -> list[tuple[int, dict[str, Any]]]:
-    """A row for each picture of a folder, with its prompt.
-
-    A row of a file `metadata` is of the picture that it names or, if it is the only one, of all in
-    its folder and below. Without such files, folders are named by prompts.
-    """
+    """A row for each picture, with its prompt: of `metadata`, or else the name of its folder."""
     images, rows = list_images(folder, below=True), list[dict[str, Any]]()
     for path in _metadata(folder):
         table = list(_rows(path))
+        # A row that is the only one is of all pictures in its folder and below.
         inside = [i for i in images if i.is_relative_to(path.parent)] if len(table) == 1 else []
         for line, row in table:
             names = known_fields(row, IMAGE_COLUMNS)[:1]
@@ -352,10 +349,7 @@ def _matches(names: Sequence[Any], keys: Sequence[Any]) -> list[int | None]:
 
 
 def _by_text(names: Sequence[Any], texts: Sequence[Any]) -> list[set[int]]:
-    """The texts that each name holds, the longest; or are cut to it; or share its rarest words.
-
-    Names and texts are tuples of words. Words that all names have, and short ones, are not shared.
-    """
+    """The longest texts that each name holds; or are cut to it; or share its rarest long words."""
     rows_of, in_all = collections.defaultdict(set), set.intersection(*map(set, names))
     for row, text in enumerate(texts):
         for word in text:

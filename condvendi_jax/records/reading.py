@@ -286,10 +286,7 @@ def _by_model(
 def _answer_fields(
     paths: Iterable[pathlib.Path], named: Fields
 ) -> tuple[dict[pathlib.Path, Fields], list[str]]:
-    """The fields of each file with that of its answers, and why; files of like fields go together.
-
-    The first records of each file decide. Formats and users that name the field decide before.
-    """
+    """The fields of each file with that of its answers, by its first records, and why."""
     alike: dict[Any, list[pathlib.Path]] = collections.defaultdict(list)
     heads = {path: [with_lists(row) for row in first_rows(path, LOOKED_AT)] for path in paths}
     for path, rows in heads.items():
@@ -336,10 +333,7 @@ def _read_file(
 def _lines(
     path: pathlib.Path, named: Fields, seen: dict[int, tuple[Any, str, dict[Any, Any]]]
 ) -> Iterator[tuple[int, Row | Unfit]]:
-    """Each answer, or why a record or an answer does not fit, with its line.
-
-    `seen` is filled with digests of each line's record and prompt, and its fields that may count.
-    """
+    """Each answer, or why it does not fit, with its line; fills `seen` for `_repeats`."""
     filters: dict[str, Any] = {}
     columns = (named.answer or "").split(",")  # Several that a record has are of several models.
     for line, fields in read_rows(path):
@@ -398,11 +392,7 @@ def _summary(
 
 
 def _batches(rows_of: Mapping[str, Sequence[Row]]) -> tuple[dict[str, list[str]] | None, str]:
-    """The batch of each row by model, and a note where batches have several answers.
-
-    None unless a batch has several answers, and most answers of each model are to prompts of
-    several batches: elsewhere nothing would be left of the others.
-    """
+    """Each row's batch by model, or None where most prompts have one batch or answers; a note."""
     labels = {
         model: [f"{k}" if row.batch is None else f" {row.batch}" for k, row in enumerate(rows)]
         for model, rows in rows_of.items()

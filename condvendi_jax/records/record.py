@@ -368,8 +368,7 @@ def known_fields(fields: Iterable[Any], names: Iterable[str]) -> list[Any]:
 @functools.lru_cache
 def _forms_of(fields: tuple[Any, ...]) -> list[Format]:
     """The formats whose marks may be in a record with these fields."""
-    roots = ({re.split(r"[.\[]", path)[0] for path in form.marks.split()} for form in FORMATS)
-    return [form for form, of_form in zip(FORMATS, roots, strict=True) if of_form <= {*fields}]
+    return [form for form in FORMATS if {*re.findall(r"(?<!\S)[^.\[\s]+", form.marks)} <= {*fields}]
 
 
 @functools.lru_cache
@@ -521,10 +520,7 @@ def _candidates(rows: Sequence[dict[Any, Any]], named: Fields) -> list[Candidate
 
 
 def _is_beside(values: Sequence[str], prompt: str, usual: Iterable[str], *, same: bool) -> bool:
-    """Whether texts are ids, times or numbers, a part of the prompt, or prompt and answer in one.
-
-    Numbers that a field of a known name has as well, `same`, may be answers.
-    """
+    """Whether texts are ids, times or numbers (unless `same`), a part of the prompt, or hold it."""
     asked = " ".join(prompt.split()).casefold()
     plain = [" ".join(text.split()).casefold() for text in values]
     part = any(len(text.split()) > 2 and text in asked for text in plain)

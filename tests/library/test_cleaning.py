@@ -3,11 +3,13 @@
 import random
 
 import pytest
+from fake_similarities import equal
 
 import condvendi_jax as cv
 from condvendi_jax.records.cleaning import cleaned
 
 THOUGHT = "Let me think about the map, and so"
+CITIES = ["Paris", "Rome", "Bonn"]
 PROMPT = "Which city is the capital of France?"
 AROUND = {  # A text around the answer "Paris", and what is said to be cut.
     "<think>{t}</think>\n\n{a}": "reasoning",
@@ -34,8 +36,15 @@ AROUND = {  # A text around the answer "Paris", and what is said to be cut.
     "{p} {a}": "the prompt",
     "Below is a task.\n\n### Task:\n{p}\n\n### Response:\n{a}\n\n### End": "'### End'",
     "User: {p}\nAssistant: {a}": "the prompt",
+    "[BEGIN THOUGHTS]\n{t}\n[END THOUGHTS]\n{a}": "reasoning",
+    "<Reasoning>{t}</reasoning>{a}": "reasoning",
+    "{t}\n</think>\n{a}": "reasoning",
+    "<s> [INST] <<SYS>>\nYou are kind.\n<</SYS>>\n\n{p} [/INST] {a} </s>": "tokens of a template",
 }
 KEPT = ["<p>Paris</p><p>Lyon</p>", "so <think> and </think> are tags", "    return 1", "1 < 2 > 0"]
+SHARED = [  # What answers share as a part of them.
+    *("<!DOCTYPE html>\n<html><body><p>{}</p></body></html>", "SELECT name FROM boats ORDER BY {}")
+]
 BRACKETS = ["<>", "[]", "◁▷", "⟨⟩", "【】"]
 
 
@@ -47,7 +56,16 @@ def test_what_stands_around_answers_is_cut(around):
     assert str(result).startswith(f"{AROUND[around]} from 2 answers")
 
 
+def test_ends_of_sentences_that_were_padded_are_cut():
+    texts = [f"{city} of {k}" for k, city in enumerate(CITIES * 4)]
+    padded = [text + "<｜end▁of▁sentence｜>" * (1 + k % 5) for k, text in enumerate(texts)]
+    assert cleaned(padded, [None] * 12).texts == texts
+
+
 def test_what_is_the_answer_stays():
+    for page in SHARED:
+        said = [page.format(city) for city in CITIES]
+        assert cleaned(said, [PROMPT] * 3) == (said, {})
     assert cleaned(KEPT, [PROMPT] * 4) == (KEPT, {})
     for text in KEPT:
         assert cleaned([text] * 3, [PROMPT] * 3) == ([text] * 3, {})
@@ -95,13 +113,8 @@ def test_marks_that_nobody_knows_are_cut_where_most_answers_share_them(seed):
 
 def test_texts_from_python_are_cut_as_those_of_files_are():
     prompts = [f"Name a city, number {k}." for k in range(8)]
-    cities = ["Paris", "Rome", "Bonn"]
-    echoed = [[f"{prompt} {city}" for city in cities] for prompt in prompts]
-
-    def alike(one, other):
-        return float(one == other)
-
-    options = {"similarity": alike, "orders": [2], "errors": False}
+    echoed = [[f"{prompt} {city}" for city in CITIES] for prompt in prompts]
+    options = {"similarity": equal, "orders": [2], "errors": False}
     with pytest.warns(UserWarning, match=r"cut the prompt from 24 answers; pass clean=False"):
         result = cv.evaluate(echoed, prompts, **options)
     assert "Read: 24 texts; cut: the prompt from 24 answers" in str(result)
@@ -111,4 +124,4 @@ def test_texts_from_python_are_cut_as_those_of_files_are():
     assert not kept.read
     for odd, words in (("", "8 of 32 are empty"), ("None", "8 of 32 look like errors")):
         with pytest.warns(UserWarning, match=words):
-            cv.evaluate([[*cities, odd]] * 8, prompts, **options)
+            cv.evaluate([[*CITIES, odd]] * 8, prompts, **options)

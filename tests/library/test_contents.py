@@ -53,6 +53,9 @@ GIVEN = {
     "an array of names": lambda files: np.array([*map(str, files)]),
     "a column": lambda files: pd.Series(files),
     "of Pillow": lambda files: PICTURES,
+    "of other modes": lambda files: (
+        [p.convert("RGBA") for p in PICTURES[:2]] + [p.quantize(2) for p in PICTURES[2:]]
+    ),
     "lists": lambda files: [files[:2], [str(files[2]), PICTURES[3]]],
 }
 
@@ -77,24 +80,29 @@ def test_a_picture_of_pillow_is_known_by_its_content(files, monkeypatch):
     np.testing.assert_array_equal(kept, rows[[0, 1]])
 
 
-def test_prompts_of_pictures_that_differ_are_embedded_as_texts(files, monkeypatch):
-    seen = []
-    monkeypatch.setattr(encoders, "load_minilm", lambda: Letters(seen))
-    score(files, ["a", "bb", "ccc", "dddd"], encoder=Hues())
-    assert seen == ["a", "bb", "ccc", "dddd"]
-
-
 class Letters:
-    def __init__(self, seen):
-        self.seen = seen
+    def __init__(self):
+        self.seen = []
 
     def encode(self, texts):
         self.seen += texts
         return np.array([[len(text)] for text in texts])
 
 
-def test_the_name_of_a_picture_is_never_scored_as_a_text(files, monkeypatch):
-    monkeypatch.setattr(encoders, "load_minilm", lambda: Letters([]))
+@pytest.fixture
+def letters(monkeypatch):
+    """The encoder of texts, with what it has seen."""
+    encoder = Letters()
+    monkeypatch.setattr(encoders, "load_minilm", lambda: encoder)
+    return encoder
+
+
+def test_prompts_of_pictures_that_differ_are_embedded_as_texts(files, letters):
+    score(files, ["a", "bb", "ccc", "dddd"], encoder=Hues())
+    assert letters.seen == ["a", "bb", "ccc", "dddd"]
+
+
+def test_the_name_of_a_picture_is_never_scored_as_a_text(files, letters):
     names = [*map(str, files)]
     for outputs, row in (
         ([*names[:3], "absent.png"], "'absent.png' in row 3"),
@@ -123,46 +131,41 @@ def mends(call, **names):
     return found
 
 
-@pytest.mark.parametrize("lists", [False, True])
-def test_arrays_of_pictures_are_refused_with_the_line_that_mends_it(files, lists, monkeypatch):
-    monkeypatch.setattr(encoders, "load_efficientnet", Hues)
-    arrays = [np.asarray(picture) for picture in PICTURES]
-    (value,) = mends(conditional, outputs=arrays if lists else np.stack(arrays))
-    assert value == pytest.approx(conditional(PICTURES))
-    uneven = [*arrays[:3], np.asarray(PICTURES[3].resize((4, 5)))]
-    assert mends(conditional, outputs=uneven) == pytest.approx([value])
-
-
-def test_small_integers_of_three_axes_are_pictures_or_embeddings(files, monkeypatch):
-    monkeypatch.setattr(encoders, "load_efficientnet", Hues)
-    grey = np.arange(4 * 3 * 2, dtype=np.uint8).reshape(4, 3, 2)
-    pictures, embeddings = mends(conditional, outputs=grey)
-    assert pictures == pytest.approx(conditional([*map(Image.fromarray, grey)]))
-    assert embeddings == pytest.approx(conditional(grey.astype(np.float32)))
-
-
+ARRAYS = [np.asarray(picture) for picture in PICTURES]
+UNEVEN = [*PICTURES[:3], PICTURES[3].resize((4, 5))]
+GREY = np.arange(4 * 3 * 2, dtype=np.uint8).reshape(4, 3, 2)
 IDS = np.array([[3, 7], [5, 5], [3, 9], [2, 2]])
+OF_IDS = [4 / (2 * (1 / 2) + 2), (IDS.astype(np.float32), [*range(4)])]
+MENDS = {  # Outputs, prompts, and for each line of the error the score, or what has it.
+    "an array of pictures": (np.stack(ARRAYS), PROMPTS, [(PICTURES, PROMPTS)]),
+    "arrays of pictures": (ARRAYS, PROMPTS, [(PICTURES, PROMPTS)]),
+    "pictures of other sizes": ([*map(np.asarray, UNEVEN)], PROMPTS, [(PICTURES, PROMPTS)]),
+    "grey pictures, or embeddings": (
+        *(GREY, PROMPTS),
+        [([*map(Image.fromarray, GREY)], PROMPTS), (GREY.astype(np.float32), PROMPTS)],
+    ),
+    "ids, or coordinates": (IDS, np.arange(4), OF_IDS),
+    "of 16 bits": (IDS.astype(np.int16), np.arange(4), OF_IDS),
+    "in lists": (IDS.tolist(), np.arange(4), OF_IDS),
+    "in a table": (pd.DataFrame(IDS), np.arange(4), OF_IDS),
+    "labels in uneven lists": ([[1, 2], [3]], ["p", "q"], [([1, 2, 3], ["p", "p", "q"])]),
+}
 
 
-@pytest.mark.parametrize("ids", [IDS, IDS.astype(np.int16), IDS.tolist(), pd.DataFrame(IDS)])
-def test_integers_of_several_columns_are_ids_or_coordinates_by_the_lines_of_the_error(ids):
-    labels, coordinates = mends(conditional, outputs=ids, prompts=np.arange(4))
-    assert labels == pytest.approx(4 / (2 * (1 / 2) + 2))
-    assert coordinates == pytest.approx(conditional(IDS.astype(np.float32), np.arange(4)))
-    with pytest.raises(ValueError, match=r"b: outputs: received integers \[4, 2\]"):
-        cv.compare({"a": IDS.astype(np.float32), "b": ids}, list("abcd"))
+@pytest.mark.parametrize("name", MENDS)
+def test_what_may_be_two_things_is_refused_with_the_lines_that_mend_it(name, files, monkeypatch):
+    monkeypatch.setattr(encoders, "load_efficientnet", Hues)
+    outputs, prompts, meant = MENDS[name]
+    expected = [conditional(*case) if isinstance(case, tuple) else case for case in meant]
+    assert mends(conditional, outputs=outputs, prompts=prompts) == pytest.approx(expected)
 
 
 def test_integers_under_a_given_kernel_and_of_8_bits_are_coordinates():
     wide = IDS.astype(np.float32)
     assert score(IDS) == pytest.approx(score(wide))
-    small = IDS.astype(np.int8)
-    assert conditional(small) == pytest.approx(conditional(wide))
-
-
-def test_lists_of_labels_of_unequal_length_are_mended():
-    values = mends(conditional, outputs=[[1, 2], [3]], prompts=["p", "q"])
-    assert values == pytest.approx([conditional([1, 2, 3], ["p", "p", "q"])])
+    assert conditional(IDS.astype(np.int8)) == pytest.approx(conditional(wide))
+    with pytest.raises(ValueError, match=r"b: outputs: received integers \[4, 2\]"):
+        cv.compare({"a": wide, "b": IDS}, list("abcd"))
 
 
 @pytest.mark.parametrize("labels", [[0, -1, -1, -1], np.array([0, -1, -1, -1])])
@@ -193,17 +196,14 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_columns_of_texts_are_texts(name, files, monkeypatch):
-    seen = []
-    monkeypatch.setattr(encoders, "load_minilm", lambda: Letters(seen))
+def test_columns_of_texts_are_texts(name, files, letters):
     column = COLUMNS[name]
     value = score(column(TEXTS), column(PROMPTS))
-    assert sorted(set(seen)) == sorted(set(TEXTS))
+    assert {*letters.seen} == {*TEXTS}
     assert value == pytest.approx(score(np.array([[1.0], [2], [3], [1]], np.float32)))
 
 
-def test_lists_of_answers_by_group_are_answers(files, monkeypatch):
-    monkeypatch.setattr(encoders, "load_minilm", lambda: Letters([]))
+def test_lists_of_answers_by_group_are_answers(files, letters):
     data = pd.DataFrame({"prompt": PROMPTS, "output": TEXTS})
     lists = data.groupby("prompt")["output"].apply(list)
     expected = pytest.approx(score(TEXTS))
@@ -224,14 +224,13 @@ def test_lists_of_answers_by_group_are_answers(files, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [object, "string", "list"])
 @pytest.mark.parametrize("role", ["outputs", "prompts"])
-def test_missing_texts_are_named_with_their_row(dtype, role, files, monkeypatch):
-    monkeypatch.setattr(encoders, "load_minilm", lambda: Letters([]))
+def test_missing_texts_are_named_with_their_row(dtype, role, files, letters):
     data = pd.DataFrame(
         {"outputs": TEXTS, "prompts": PROMPTS}, dtype=None if dtype == "list" else dtype
     )
     data.loc[2, role] = None
     made = {name: data[name].tolist() if dtype == "list" else data[name] for name in data}
-    for encoder in (None, Letters([])):
+    for encoder in (None, letters):
         with pytest.raises(
             ValueError, match=rf"^{role}: .*received .* in row 2.*`data\.dropna\(\)`"
         ):
@@ -240,9 +239,27 @@ def test_missing_texts_are_named_with_their_row(dtype, role, files, monkeypatch)
     assert cv.evaluate(data["outputs"], data["prompts"], **ONCE).n == 3
 
 
-def test_bytes_that_are_no_text_are_refused():
-    with pytest.raises(ValueError, match="utf-8"):
-        cv.evaluate([b"\xe4", b"a"], ["p", "q"])
+ASKED = [f"q{i}" for i in range(8) for _ in range(3)]
+SAID = ["yes", "no", "yes"] * 8
+REFUSED = {  # Outputs, prompts, and words that say what to pass.
+    "bytes that are no text": ([b"\xe4", b"a"], ["p", "q"], "utf-8"),
+    "a dictionary of lists": (dict.fromkeys(ASKED, SAID[:3]), None, r"list\(outputs.values\(\)\)"),
+    "one prompt as a text": (SAID, "Do you?", r"expected 24, .* `prompts = \[prompt\]"),
+    "prompts that are pairs": (SAID, [(name, 0) for name in ASKED], "For texts, numbers or labels"),
+    "clusters with NaN": (np.array([0, 1, np.nan] * 8), ASKED, r"NaN is no class.*astype\(int\)"),
+    "tokens in place of texts": (
+        [[12, 7, 9], [4, 4], [12, 7, 9]] * 8,
+        ASKED,
+        "decode tokens to texts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_list_of_outputs_is_refused_with_what_to_pass(name):
+    outputs, prompts, words = REFUSED[name]
+    with pytest.raises((TypeError, ValueError), match=words):
+        cv.evaluate(outputs, prompts, **ONCE)
 
 
 def test_pairs_have_a_kernel_by_its_short_name():

@@ -47,12 +47,16 @@ def test_arrays_come_back_as_they_were_written_and_the_key_chooses(saved):
         files.read_array(saved / "one.npy", key="points")
 
 
-def test_missing_files_and_other_formats_are_named(tmp_path):
+def test_what_is_no_array_of_numbers_is_named(tmp_path):
     os.mkfifo(tmp_path / "pipe.npy")
+    np.save(tmp_path / "records.npy", np.zeros(3, [("x", "f4"), ("y", "f4")]))
+    np.save(tmp_path / "raw.npy", ARRAY.astype(ml_dtypes.bfloat16))  # NumPy forgets its dtype.
     for name, words in {
         "absent.npy": "there is no such file",
         "table.csv": r"expected a file ending in \.npy, \.npz",
         "pipe.npy": "is no regular file",
+        "records.npy": "received records",
+        "raw.npy": "save float32",
     }.items():
         with pytest.raises(ValueError, match=f"{name}: .*{words}"):
             files.read_array(tmp_path / name)
@@ -65,16 +69,6 @@ def test_endings_are_read_in_either_case_and_the_home_folder_is_known(saved, mon
     files.check_writable("~/x.json")
     files.write_json("~/x.json", [1])
     assert json.loads((saved / "x.json").read_text()) == [1]
-
-
-def test_records_and_raw_bytes_are_refused(tmp_path):
-    path = tmp_path / "x.npy"
-    np.save(path, np.zeros(3, [("x", "f4"), ("y", "f4")]))
-    with pytest.raises(ValueError, match=r"x\.npy: .*received records"):
-        files.read_array(path)
-    np.save(path, ARRAY.astype(ml_dtypes.bfloat16))  # NumPy forgets what the two bytes were.
-    with pytest.raises(ValueError, match=r"x\.npy: .*save float32"):
-        files.read_array(path)
 
 
 def test_bfloat16_is_read_as_float32(tmp_path):
@@ -142,23 +136,22 @@ def test_pickled_objects_are_never_loaded(tmp_path, suffix):
 
 
 def test_json_has_null_and_a_reason_where_a_number_is_not_finite(tmp_path):
-    content = {
-        **{"nan": float("nan"), "inf": np.float32("inf"), "jax": jnp.asarray(jnp.nan)},
-        **{"list": [1.0, float("nan")], "array": np.array([np.nan, 2.0]), "deep": {"nan": np.nan}},
-        **{"fine": np.float64(1.5), "count": np.int64(3), "flag": np.bool_(True), "none": None},
+    why = "not a finite number: "
+    reason = {"value": None, "reason": f"{why}nan"}
+    contents = {  # What is written, and what is read.
+        "numbers": (
+            {"nan": float("nan"), "inf": np.float32("inf"), "jax": jnp.asarray(jnp.nan)},
+            {"nan": None, "nan_reason": f"{why}nan", "inf": None, "inf_reason": f"{why}inf"}
+            | {"jax": None, "jax_reason": f"{why}nan"},
+        ),
+        "lists": ([1.0, float("nan")], [1.0, reason]),
+        "arrays": (np.array([np.nan, 2.0]), [reason, 2.0]),
+        "fine": ([np.float64(1.5), np.int64(3), np.bool_(True), None], [1.5, 3, True, None]),
     }
-    files.write_json(tmp_path / "result.json", content)
-    text = (tmp_path / "result.json").read_text()
+    files.write_json(tmp_path / "x.json", {name: value for name, (value, _) in contents.items()})
+    text = (tmp_path / "x.json").read_text()
     read = json.loads(text, parse_constant=pytest.fail)  # Of NaN and Infinity.
-    for name in ("nan", "inf", "jax"):
-        assert read[name] is None
-        assert "not a finite number" in read[f"{name}_reason"]
-    assert read["deep"]["nan"] is None
-    assert "not a finite number" in read["deep"]["nan_reason"]
-    assert (read["fine"], read["count"], read["flag"], read["none"]) == (1.5, 3, True, None)
-    reason = {"value": None, "reason": "not a finite number: nan"}
-    assert read["list"] == [1.0, reason]
-    assert read["array"] == [reason, 2.0]
+    assert read == {name: expected for name, (_, expected) in contents.items()}
 
 
 def test_nothing_is_left_of_a_write_that_fails(tmp_path):
@@ -173,7 +166,7 @@ def test_nothing_is_left_of_a_write_that_fails(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert path.read_text() == "before"
-    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+    assert names_in(tmp_path) == ["result.json"]
 
 
 def test_a_path_that_cannot_be_written_is_found_out_beforehand(tmp_path):
@@ -195,59 +188,54 @@ def test_a_path_that_cannot_be_written_is_found_out_beforehand(tmp_path):
                     write(tmp_path / name)
 
 
-def _refused(message, targets, sources=(), *, overwrite=True):
+def refused(message, targets, sources=(), *, overwrite=True):
     with pytest.raises((ValueError, OSError), match=message) as error:
         files.check_targets(targets, {"--outputs": sources}, overwrite=overwrite)
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_read_is_never_written_under_any_name(tmp_path):
-    read = tmp_path / "x.npy"
-    np.save(read, ARRAY)
-    (tmp_path / "sub").mkdir()
+    """Nor is one in a folder that is read."""
+    read, folder = tmp_path / "x.npy", tmp_path / "clone"
+    (folder / "deep").mkdir(parents=True)
+    for path in (read, folder / "1.png", folder / "deep" / "2.png", tmp_path / "far.png"):
+        path.write_bytes(b"content")
     (tmp_path / "link.npy").symlink_to("x.npy")
     os.link(read, tmp_path / "hard.npy")
     (tmp_path / "folder").symlink_to(tmp_path)
-    for name in ("sub/../x.npy", "link.npy", "hard.npy", "folder/x.npy"):
+    (folder / "link.png").symlink_to(tmp_path / "far.png")
+    for name in ("clone/../x.npy", "link.npy", "hard.npy", "folder/x.npy"):
         target = tmp_path / name
-        _refused(r"--json=.* would replace .*x\.npy", {"--json": target}, [read])
-        _refused("--csv=.* and --json=.* are the same", {"--csv": read, "--json": target})
+        refused(r"--json=.* would replace .*x\.npy", {"--json": target}, [read])
+        refused("--csv=.* and --json=.* are the same", {"--csv": read, "--json": target})
+    for name in ("clone/1.png", "clone/deep/2.png", "far.png"):
+        refused("would replace a file in", {"--json": tmp_path / name}, [folder])
+    new = {"--json": folder / "new.json"}
+    files.check_targets(new, {"--source": [folder]}, overwrite=False)
 
 
 def test_two_outputs_that_are_yet_to_be_written_are_told_apart(tmp_path):
     (tmp_path / "link.csv").symlink_to("o.csv")
     for other in ("o.csv", "./o.csv", "link.csv"):
-        _refused("are the same file", {"--csv": tmp_path / "o.csv", "--json": tmp_path / other})
+        refused("are the same file", {"--csv": tmp_path / "o.csv", "--json": tmp_path / other})
     fine = {"--csv": tmp_path / "o.csv", "--json": tmp_path / "p.csv"}
     files.check_targets(fine, {"--outputs": [tmp_path / "absent.npy"]}, overwrite=False)
     null = {"--csv": os.devnull, "--json": os.devnull}
     files.check_targets(null, {"--outputs": [os.devnull]}, overwrite=False)
-    assert _paths(tmp_path) == ["link.csv"]
+    assert names_in(tmp_path) == ["link.csv"]
 
 
 def test_an_existing_file_is_kept_unless_told_otherwise(tmp_path):
     target = {"--json": tmp_path / "notes.json"}
     target["--json"].write_text("mine")
-    _refused("--json: .* exists. Choose another name, or add --overwrite", target, overwrite=False)
+    refused("--json: .* exists. Choose another name, or add --overwrite", target, overwrite=False)
     files.check_targets(target, {}, overwrite=True)
     assert target["--json"].read_text() == "mine"
     (tmp_path / "empty").touch()
     files.check_targets({"--json": tmp_path / "empty"}, {}, overwrite=False)
 
 
-def test_a_file_in_a_folder_that_is_read_is_never_replaced(tmp_path):
-    folder = tmp_path / "clone"
-    (folder / "deep").mkdir(parents=True)
-    for path in (folder / "1.png", folder / "deep" / "2.png", tmp_path / "far.png"):
-        path.write_bytes(b"picture")
-    (folder / "link.png").symlink_to(tmp_path / "far.png")
-    for name in ("clone/1.png", "clone/deep/2.png", "far.png"):
-        _refused("would replace a file in", {"--json": tmp_path / name}, [folder])
-    new = {"--json": folder / "new.json"}
-    files.check_targets(new, {"--source": [folder]}, overwrite=False)
-
-
-def _paths(folder):
+def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -270,8 +258,8 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path, there):
     assert os.readlink(link) == "far/target.json"
     assert again.is_symlink()
     assert not target.is_symlink()
-    assert _paths(tmp_path) == ["again.json", "far", "link.json"]
-    assert _paths(tmp_path / "far") == ["target.json"]
+    assert names_in(tmp_path) == ["again.json", "far", "link.json"]
+    assert names_in(tmp_path / "far") == ["target.json"]
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o002, 0o664)])
@@ -303,7 +291,7 @@ def test_a_pipe_is_written_through_and_asking_does_not_wait(tmp_path):
         reader.join(timeout=HANG_S)
         assert json.loads(read[0])["x"][-1] == 19_999
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-    assert _paths(tmp_path) == ["link", "pipe"]
+    assert names_in(tmp_path) == ["link", "pipe"]
 
 
 PROGRAM = """

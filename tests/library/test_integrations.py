@@ -1,51 +1,73 @@
-"""The metric for Inspect and the reward for TRL: by their documented calls, and on Inspect."""
+"""Adapters of evaluation tools: by their documented calls, with their packages, and on the page."""
 
-import functools
 import gc
 import importlib
+import importlib.metadata
+import importlib.util
 import itertools
-import logging
+import json
 import math
+import os
+import pathlib
+import re
+import subprocess
 import sys
+import tomllib
 import types
 
 import fake_encoders
 import numpy as np
 import pytest
-from oracles import gaussian_gram, weighted_entropy
+from oracles import gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.integrations import DiversityReward
+from condvendi_jax.integrations import numbers, score_run
+from condvendi_jax.integrations.langfuse import answer_diversity as langfuse_evaluator
+from condvendi_jax.integrations.langsmith import answer_diversity as langsmith_evaluator
 
-NAMES = ["answer_diversity" + end for end in ("", "_stderr", "_low", "_high")]
-ADAPTER = "condvendi_jax.integrations.inspect_ai"
+TESTS = pathlib.Path(__file__).parents[1]
+TOOLS = TESTS / "tools"
+PACKAGES = ("inspect_ai", "pydantic_evals", "langsmith", "langfuse", "weave", "lm_eval")
+SCORER = "condvendi_jax/answer_diversity"
+INSPECT = "condvendi_jax.integrations.inspect_ai"
 WIDTH = 60.0  # Of `fake_encoders.Means`, which also adds up the codes of all letters.
+OPTIONS = {"bandwidth": WIDTH, "encoder": "fake_encoders:Means"}
+ANSWERS = {"q": ["a", "bb", "abcd"], 7: ["ccc", "ca", "ca"], "7": ["z", "z", "zz"]}
+ROWS = [(name, answers[k]) for k in range(3) for name, answers in ANSWERS.items()]
 
 
-def adapter():
-    return importlib.import_module(ADAPTER)
+def harmonic(answers, width=WIDTH):
+    """One over the mean squared kernel of two different answers to a prompt, in float64."""
+    grams = [gaussian_gram(fake_encoders.Means().encode(texts), width) ** 2 for texts in answers]
+    return 1 / np.mean([(gram.sum() - len(gram)) / (gram.size - len(gram)) for gram in grams])
 
 
-def squares(texts, width=WIDTH):
-    """The squared kernel of all pairs of texts, `[n, n]`."""
-    return gaussian_gram(fake_encoders.Means().encode(texts), width) ** 2
-
-
-def own(texts, order=2, width=WIDTH, weights=None):
-    """The effective number of texts, from eigenvalues in float64."""
-    weights = np.ones(len(texts)) if weights is None else weights
-    return np.exp(float(weighted_entropy(np.sqrt(squares(texts, width)), weights, order)))
-
-
-def similarity(texts, width=WIDTH):
-    """The mean squared kernel of two different texts."""
-    k = len(texts)
-    return (squares(texts, width).sum() - k) / (k * (k - 1))
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 @pytest.fixture
-def inspect_ai(monkeypatch):
-    """What its documents say of `@metric(scores=...)`: it passes all parameters on."""
+def flat():
+    return numbers(score_run([{"prompt": p, "answer": a} for p, a in ROWS], **OPTIONS))
+
+
+@pytest.fixture
+def fresh():
+    """Modules that are imported again, as their packages may be replaced."""
+    names = [f"condvendi_jax.integrations.{package}" for package in PACKAGES]
+    before = {name: sys.modules.pop(name, None) for name in names}
+    yield
+    for name, module in before.items():
+        sys.modules.pop(name, None)
+        if module:
+            sys.modules[name] = module
+
+
+def test_inspect_has_the_numbers_of_samples_and_keeps_the_parameters(
+    fresh, flat, monkeypatch, caplog
+):
+    """As its documents say of `@metric(scores=...)`: it passes all parameters on."""
     seen = []
 
     def metric(*, name, scores):
@@ -55,103 +77,20 @@ def inspect_ai(monkeypatch):
     scorer = types.SimpleNamespace(metric=metric, scorer=lambda **_: lambda make: make)
     monkeypatch.setitem(sys.modules, "inspect_ai", types.ModuleType("inspect_ai"))
     monkeypatch.setitem(sys.modules, "inspect_ai.scorer", scorer)
-    sys.modules.pop(ADAPTER, None)
-    yield seen
-    sys.modules.pop(ADAPTER, None)
-
-
-def scores(*answers):
-    """Of (sample, answer)."""
-    score = types.SimpleNamespace
-    return [
-        score(sample_id=name, score=score(answer=answer, metadata=None)) for name, answer in answers
+    measure = importlib.import_module(INSPECT).answer_diversity(**OPTIONS, order=2)
+    assert seen[1:] == [OPTIONS | {"order": 2}]  # The first is the scorer's.
+    space = types.SimpleNamespace
+    scores = [
+        space(sample_id=name, score=space(answer=answer, metadata=None))
+        for name, answer in [*ROWS, ("q", None), (None, "lost")]
     ]
-
-
-@pytest.fixture
-def measure(inspect_ai, tmp_path):
-    def measure(answers, encoder="fake_encoders:Means", times=1, **options):
-        options = {"bandwidth": WIDTH, "cache": str(tmp_path), "encoder": encoder} | options
-        metric = adapter().answer_diversity(**options)
-        for _ in range(times):  # Inspect also calls it while samples come in.
-            found = metric(scores(*answers))
-        assert list(found) == NAMES
-        return tuple(found.values())[:2]
-
-    return measure
-
-
-ANSWERS = {"q": ["a", "bb", "abcd"], 7: ["ccc", "ca", "ca"], "r": ["z", "z", "zz"]}
-# The sample "7" is not the sample 7.
-ROWS = [({"r": "7"}.get(name, name), of[k]) for k in range(3) for name, of in ANSWERS.items()]
-
-
-def test_conditional_score_is_a_mean_over_the_samples(measure):
-    harmonic = 1 / np.mean([similarity(texts) for texts in ANSWERS.values()])
-    geometric = np.exp(np.mean([np.log(own(texts, 1)) for texts in ANSWERS.values()]))
-    assert measure(ROWS)[0] == pytest.approx(harmonic, rel=1e-4)
-    assert measure(ROWS, order=1)[0] == pytest.approx(geometric, rel=1e-4)
-    assert measure(ROWS, bandwidth=9.0)[0] == pytest.approx(
-        1 / np.mean([similarity(texts, 9.0) for texts in ANSWERS.values()]), rel=1e-4
-    )
-
-
-def test_the_error_counts_samples_as_independent(measure):
-    """A jackknife over the samples: each leaves with all of its answers."""
-    found = np.array([similarity(texts) for texts in ANSWERS.values()])
-    without = (found.sum() - found) / 2
-    error = np.sqrt(2 / 3 * np.sum((without - without.mean()) ** 2))
-    assert measure(ROWS)[1] == pytest.approx(error / found.mean() ** 2, rel=1e-3)
-
-
-def test_where_all_answers_differ_it_is_nan_and_says_so(measure, caplog):
-    rows = [(name, text) for name in "qrs" for text in ("a", "bb", "abcd")]
-    assert math.isnan(measure(rows, bandwidth=1e-3)[0])
-    assert "NaN, since nearly all answers to a prompt differ" in caplog.text
-
-
-def test_scores_that_hold_no_answer_are_left_out_and_logged(measure, caplog):
-    rows = [*ROWS, ("q", None), ("q", " \u200b"), (None, "lost"), ("s", ""), ("q", "<think>cut")]
-    assert measure(rows, times=2) == measure(ROWS)
-    assert [r.levelno for r in caplog.records] == [logging.WARNING]
-    assert "left out are 5 of 14 rows: no prompt or no answer" in caplog.text
-
-
-def test_reasoning_is_removed_unless_it_is_kept(measure):
-    rows = [(name, f"<think>{text * 9}</think>\n{text}") for name, text in ROWS]
-    assert measure(rows) == measure(ROWS)
-    assert measure(rows, clean=False)[0] > measure(ROWS)[0] + 0.01
-
-
-@pytest.mark.parametrize("rows", [[("q", "a"), ("r", "b")], [("q", None)]])
-def test_without_two_answers_to_a_sample_it_is_nan(measure, rows, caplog):
-    assert all(map(math.isnan, measure(rows)))
-    assert (
-        "no prompt has two answers. Ask for more answers to each prompt: epochs=10" in caplog.text
-    )
-
-
-def test_bad_arguments_are_refused_at_once(measure):
-    for options, words in (
-        ({"bandwidth": 0}, "bandwidth"),
-        ({"order": -1}, "order"),
-        ({"encoder": "fake_encoders:Absent"}, "has no attribute"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            measure(ROWS, **options)
-
-
-def test_inspect_keeps_the_parameters(inspect_ai):
-    options = {"bandwidth": 1.0, "order": 3, "encoder": "fake_encoders:Means", "cache": "folder"}
-    adapter().answer_diversity(**options)
-    assert inspect_ai[1:] == [options]  # The first is the scorer's.
-
-
-def test_inspect_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "inspect_ai.scorer", None)
-    sys.modules.pop(ADAPTER, None)
-    with pytest.raises(ValueError, match=r"pip install -e '.\[records\]'"):
-        adapter().answer_diversity(bandwidth=1.0)
+    assert measure(scores) == measure(scores) == flat  # It is called while samples come in.
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "left out are 2 of 11 rows: no prompt or no answer" in caplog.text
+    assert all(map(math.isnan, measure(scores[:1]).values()))
+    assert "Ask for more answers to each prompt: epochs=10" in caplog.text
+    with pytest.raises(ValueError, match="bandwidth"):
+        importlib.import_module(INSPECT).answer_diversity(bandwidth=0)
 
 
 @pytest.mark.filterwarnings("ignore")  # Those of Inspect's own dependencies.
@@ -160,8 +99,7 @@ def test_inspect_evaluates_it(tmp_path, epochs):
     inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed")
     from inspect_ai import dataset, model, scorer
 
-    diversity = adapter().answer_diversity
-    metric = diversity(bandwidth=WIDTH, encoder="fake_encoders:Means", cache=str(tmp_path))
+    metric = importlib.import_module(INSPECT).answer_diversity(**OPTIONS)
 
     @scorer.scorer(metrics=[scorer.mean(), metric])
     def said():
@@ -198,149 +136,124 @@ def test_inspect_evaluates_it(tmp_path, epochs):
     answers = {}
     for sample in log.samples:
         answers.setdefault(sample.id, []).append(sample.output.completion)
-    harmonic = 1 / np.mean([similarity(texts) for texts in answers.values()])
-    assert found.value == pytest.approx(harmonic, rel=1e-4)
+    assert found.value == pytest.approx(harmonic(answers.values()), rel=1e-4)
     # The reader of logs sees the same prompts and answers, also in a log written as JSON.
     inspect_ai.log.write_eval_log(log, str(tmp_path / "log.json"))
     for path in (log.location, tmp_path / "log.json"):
         records = cv.read_records(path)
         ((prompts, texts),) = zip(records.prompts.values(), records.answers.values(), strict=True)
         assert "system: be\n\nuser: q?" in prompts
-        rows = np.unique(prompts, return_inverse=True)[1][:, None]
-        outputs = fake_encoders.Means().encode(texts)
-        kernels = {"output_kernel": cv.Gaussian(WIDTH), "prompt_kernel": cv.Indicator()}
-        read = cv.conditional_rke(outputs, rows, **kernels, unbiased=True)
-        assert read == pytest.approx(found.value, rel=1e-6)
+        by_prompt = {prompt: [] for prompt in prompts}
+        for prompt, text in zip(prompts, texts, strict=True):
+            by_prompt[prompt].append(text)
+        assert harmonic(by_prompt.values()) == pytest.approx(found.value, rel=1e-4)
 
 
-CHOSEN = list(ANSWERS.values())[:2]
+def test_evaluators_of_plain_calls(flat):
+    """Of LangSmith and Langfuse, whose evaluators need no class."""
+    named = {name: x if math.isfinite(x) else None for name, x in flat.items()}
+    known = types.SimpleNamespace
+    runs = [known(outputs={"answer": answer}) for _, answer in ROWS] + [known(outputs=None)]
+    examples = [known(inputs={"q": prompt}) for prompt, _ in ROWS] + [known(inputs={"q": "q"})]
+    found = langsmith_evaluator(**OPTIONS)(runs, examples)["results"]
+    assert {one["key"]: one["score"] for one in found} == named
+    items = [known(item={"input": prompt}, output=answer) for prompt, answer in ROWS]
+    items[0].item = known(input=ROWS[0][0])  # Of a data set on the server.
+    found = langfuse_evaluator(**OPTIONS)(item_results=items, unused=1)
+    assert named["answer_diversity_high"] is None  # Langfuse takes numbers alone.
+    del named["answer_diversity_high"]
+    assert {one["name"]: one["value"] for one in found} == named
 
 
-def reward(size=3, **options):
-    options = {"bandwidth": WIDTH, "encoder": fake_encoders.Means()} | options
-    return DiversityReward(num_generations=size, **options)
+def test_lm_eval_finds_the_metric_by_its_entry_point(fresh, flat, monkeypatch):
+    """By its interface as published: the decorators run when the module is imported."""
+    registered = {}
+
+    def register(name, what):
+        return lambda function: registered.update({name: (what, function)}) or function
+
+    registry = types.SimpleNamespace(
+        register_metric=lambda **options: register("metric", options),
+        register_aggregation=lambda name: register("aggregation", name),
+    )
+    for package in ("lm_eval", "lm_eval.api"):
+        monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
+    monkeypatch.setitem(sys.modules, "lm_eval.api.registry", registry)
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
+    points = {}
+    for kind in ("metrics", "aggregations"):
+        ((name, value),) = project["entry-points"][f"lm_eval.{kind}"].items()
+        points[kind] = importlib.metadata.EntryPoint(name, value, f"lm_eval.{kind}").load()
+        assert name == "answer_diversity"
+    options, metric = registered["metric"]
+    assert metric is points["metrics"]
+    assert registered["aggregation"] == ("answer_diversity", points["aggregations"])
+    assert options["metric"] == options["aggregation"] == "answer_diversity"
+    assert options["higher_is_better"] and options["output_type"] == "generate_until"
+    items = [metric(references=[""], predictions=[texts], **OPTIONS) for texts in ANSWERS.values()]
+    found = points["aggregations"](items)
+    assert found == pytest.approx(flat["answer_diversity"], rel=1e-6)
+    assert math.isnan(points["aggregations"]([metric([""], ["one"], **OPTIONS)]))
+    with pytest.raises(ValueError, match="one target for each document"):
+        points["aggregations"]([1.0])
 
 
-def call(function, prompts, completions, **more):
-    """As `GRPOTrainer` calls it."""
-    columns = {"completion_ids": [[0]] * len(prompts), "trainer_state": None, "log_extra": None}
-    return function(prompts=prompts, completions=completions, **columns, **more)
+@pytest.mark.parametrize("tool", ["inspect_ai", "pydantic_evals", "weave", "lm_eval"])
+def test_an_adapter_without_its_package_names_the_extra(fresh, tool, monkeypatch):
+    monkeypatch.setitem(sys.modules, "inspect_ai.scorer" if tool == "inspect_ai" else tool, None)
+    extra = "records" if tool == "inspect_ai" else tool.replace("_", "-")
+    with pytest.raises(ValueError, match=rf"pip install -e '.\[{extra}\]'"):
+        importlib.import_module(f"condvendi_jax.integrations.{tool}")
 
 
-def influences(texts, **options):
-    """The derivative of the effective number in the weight of a row, by central differences."""
-    n, step = len(texts), 1e-5
-
-    def score(row, by):
-        weights = np.full(n, (1 - by) / n)
-        weights[row] += by
-        return own(texts, weights=weights, **options)
-
-    return [(score(row, step) - score(row, -step)) / (2 * step) for row in range(n)]
-
-
-def test_rewards_are_influences_within_each_group():
-    groups = list(ANSWERS.values())
-    logged = []
-    prompts, texts = zip(*ROWS, strict=True)
-    found = call(reward(), prompts, texts, log_metric=lambda *pair: logged.append(pair))
-    assert all(type(value) is float for value in found)
-    for k, own_texts in enumerate(groups):
-        assert found[k::3] == pytest.approx(influences(own_texts), rel=1e-3, abs=1e-4)
-        assert sum(found[k::3]) == pytest.approx(0, abs=1e-5)
-    assert logged == [("answer_diversity", pytest.approx(own(t), rel=1e-4)) for t in groups]
+def test_the_page_shows_what_the_files_run():
+    page = (TESTS.parent / "docs/integrations.md").read_text().partition("## TRL")[0]
+    shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    run_there = ("# your_scorer.py", "score_run(")  # By tests/test_documentation.py.
+    shown = [block for block in shown if not any(words in block for words in run_there)]
+    files = [path.read_text() for path in TOOLS.glob("*.py")]
+    assert len(shown) == len(PACKAGES)
+    assert [block for block in shown if not any(block in text for text in files)] == []
+    lines = (TOOLS / "diversity.yaml").read_text().splitlines(keepends=True)
+    assert "\n\n" + "".join(f"    {line}" for line in lines) + "\n" in page
 
 
-@pytest.mark.parametrize(("order", "width"), [(1, WIDTH), (2, 150.0)])
-def test_order_and_bandwidth_of_the_reward(order, width):
-    texts = ANSWERS["q"]
-    found = call(reward(order=order, bandwidth=width), ["q"] * 3, texts)
-    assert found == pytest.approx(influences(texts, order=order, width=width), rel=2e-3, abs=2e-4)
-    assert max(found) > 0.01
+def run(*arguments, folder):
+    paths = [str(TESTS.parent), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "XDG_CACHE_HOME": str(folder)}
+    options = {"cwd": folder, "env": os.environ | environment, "capture_output": True, "text": True}
+    result = subprocess.run([sys.executable, *arguments], timeout=600, **options)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
 
 
-def test_conversations_are_what_the_assistant_says():
-    prompt = [{"role": "user", "content": "q"}]
-    said = ({"role": "assistant", "content": text} for text in ANSWERS["q"])
-    completions = [[one, {"role": "tool", "content": "x" * k}] for k, one in enumerate(said)]
-    found = call(reward(), [prompt] * 3, completions)
-    assert found == call(reward(), ["q"] * 3, ANSWERS["q"])
-    assert reward().__name__ == "DiversityReward"  # TRL names its logs by it.
+def expected(width):
+    """The score of ten answers to each question."""
+    spec = importlib.util.spec_from_file_location("gifts", TOOLS / "gifts.py")
+    gifts = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gifts)
+    answers = [[gifts.ask(question) for _ in range(10)] for question in gifts.questions]
+    return harmonic(answers, width)
 
 
-@pytest.mark.parametrize("column", [None, "image", "images"])
-def test_prompts_are_told_apart_by_the_pictures_in_them(column):
-    """TRL makes a copy of a picture for each generation."""
-    image = pytest.importorskip("PIL.Image")
-
-    def picture(level):
-        return image.new("RGB", (2, 2), (level, 0, 0))
-
-    levels, texts = [10, 20] * 3, [text for pair in zip(*CHOSEN, strict=True) for text in pair]
-    parts = [{"type": "text", "text": "What is this?"}]
-    prompts, more = [[{"role": "user", "content": list(parts)}] for _ in levels], {}
-    if column is None:
-        for prompt, level in zip(prompts, levels, strict=True):
-            prompt[0]["content"].append({"type": "image", "image": picture(level)})
-    else:
-        made = [picture(level) for level in levels]
-        more = {column: made if column == "image" else [[one] for one in made]}
-    found = call(reward(), prompts, texts, **more)
-    for k, own_texts in enumerate(CHOSEN):
-        assert found[k::2] == call(reward(), ["q"] * 3, own_texts)
-    assert np.ptp(found[::2]) > 0.01
-
-
-@pytest.mark.filterwarnings("ignore:a prompt has")
-def test_completions_without_text_or_company_have_no_reward():
-    found = call(reward(), ["q"] * 4 + ["r"] * 2 + ["s"], ["a", " ", "bb", "abcd", "z", "", None])
-    assert [value is None for value in found] == [False, True, False, False, True, True, True]
-    assert [of for of in found if of is not None] == call(reward(), ["q"] * 3, ANSWERS["q"])
-    assert call(reward(), ["q"] * 3, ["", " ", "\n"]) == [None] * 3
-
-
-def test_equal_completions_have_no_reward_and_are_encoded_once():
-    encoder = fake_encoders.Means()
-    assert call(reward(encoder=encoder), ["q", "r"] * 3, ["a"] * 6) == [0] * 6
-    assert encoder.seen == [["a"]]
-
-
-def test_a_split_group_warns_once():
-    function = reward(4)
-    with pytest.warns(UserWarning, match=r"3 completions in this process.*per_device_train_batch"):
-        call(function, ["q"] * 3, ANSWERS["q"])
-    call(function, ["q"] * 3, ANSWERS["q"])  # Warnings are errors here.
-    call(reward(3), ["q"] * 6, ANSWERS["q"] * 2)  # The prompt was drawn twice.
-
-
-def test_rewards_in_the_form_of_verl():
-    """A batch in any order, with keyword arguments alone; indices count within a data source."""
-    rows = [("a", 0, "q"), ("b", 0, 7), ("a", 1, "r")]
-    order = np.random.default_rng(0).permutation(9)
-    batch = [(source, index, text) for source, index, of in rows for text in ANSWERS[of]]
-    batch = [batch[k] for k in order] + [("c", 0, "alone"), ("c", 1, " ")]
-    function = functools.partial(reward().compute_score, weight=0.1)  # verl's reward_kwargs.
-    with pytest.warns(UserWarning, match="a prompt has 1 completions"):
-        found = function(
-            data_sources=np.array([source for source, *_ in batch], object),
-            solution_strs=[text for *_, text in batch],
-            ground_truths=[None] * len(batch),
-            extra_infos=np.array([{"index": np.int64(k), "split": "x"} for _, k, _ in batch]),
-        )
-    assert all(type(value) is float for value in found) and found[9:] == [0, 0]
-    by_place = np.empty(9)
-    by_place[order] = found[:9]
-    for k, (*_, name) in enumerate(rows):
-        own_rewards = call(reward(), ["q"] * 3, ANSWERS[name])
-        assert by_place[3 * k : 3 * k + 3] == pytest.approx(own_rewards, abs=1e-6)
-    assert np.ptp(by_place) > 0.01
-    with pytest.raises(ValueError, match="extra_infos: expected an 'index'"):
-        function(data_sources=["a"], solution_strs=["x"], ground_truths=[1], extra_infos=[{}])
-
-
-def test_an_encoder_that_loses_rows_and_groups_of_one_are_refused():
-    encoder = types.SimpleNamespace(encode=lambda texts: np.ones((1, 2), np.float32))
-    with pytest.raises(ValueError, match="zip"):
-        call(reward(encoder=encoder), ["q"] * 3, ANSWERS["q"])
-    with pytest.raises(ValueError, match="num_generations"):
-        reward(1)
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_tool_has_the_score_of_all_answers(package, tmp_path):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    name = "inspect_run.py" if package == "inspect_ai" else f"{package}_run.py"
+    scores = json.loads(run(TOOLS / "offline.py", name, folder=tmp_path).splitlines()[-1])
+    value = scores["answer_diversity"]
+    assert value == pytest.approx(expected(60.0), rel=1e-4)
+    if package != "lm_eval":  # Of which a metric is one number.
+        assert scores["answer_diversity_stderr"] > 0
+        assert 1 <= scores["answer_diversity_low"] < value < scores["answer_diversity_high"]
+    if package == "inspect_ai" and list(importlib.metadata.entry_points(group="inspect_ai")):
+        (log,) = tmp_path.glob("*.eval")
+        options = ["-S", "bandwidth=40", "-S", "encoder=fake_encoders:Means"]
+        options += ["--scorer", SCORER, "--action=append", "--output-file=scored.eval"]
+        run("-m", "inspect_ai", "score", log, *options, folder=tmp_path)
+        dumped = run("-m", "inspect_ai", "log", "dump", "scored.eval", folder=tmp_path)
+        both = json.loads(dumped)["results"]["scores"]
+        found = [one["metrics"]["answer_diversity"]["value"] for one in both]
+        assert found == pytest.approx([expected(60.0), expected(40.0)], rel=1e-4)

@@ -1,23 +1,20 @@
 """Which prompts are the same, and what is said where models share few, or hold the same answers."""
 
 import itertools
-import json
 import re
 import unicodedata
 
 import numpy as np
 import pytest
+from answer_files import write
 
 import condvendi_jax as cv
 from condvendi_jax.records import matching
-from condvendi_jax.records.answers import Unfit
-from condvendi_jax.records.record import Fields, Record
 
 FLAGS = ("--similarity=fake_similarities:equal", "--order=2")
 EQUAL = {"similarity": "fake_similarities:equal", "orders": [2]}
 QUESTIONS = [f"Name the {place} café of guest {k}." for k, place in enumerate("abcdefgh")]
-SYSTEM, USER = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q?"}
-SAID = {"role": "assistant", "content": "A"}
+SYSTEM = {"role": "system", "content": "Be brief."}
 TEMPLATE = "a system message or a template"
 
 
@@ -25,15 +22,9 @@ def answers(seed, count=4):
     return np.random.default_rng(seed).choice(["pear", "fig", "plum"], size=(8, count)).tolist()
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def write(name, records):
-        text = "\n".join(json.dumps(record) for record in records)
-        (tmp_path / name).write_text(text)
-
-    return write
 
 
 def chats(records, *, system=True):
@@ -60,40 +51,45 @@ def plain(seed=0, **more):
         yield {"prompt": question, "answers": said} | more
 
 
-FILES = {  # Two models that share no prompt as they are, and what is said of the cause.
-    "a system message": (plain(), chats(answers(1)), TEMPLATE),
-    "chats and longer chats": (chats(answers(0), system=False), chats(answers(1)), TEMPLATE),
-    "answers in messages": (turns(0, system=False), turns(1, system=True), TEMPLATE),
-    "a field beside": (plain(), plain(1, system="Be brief."), TEMPLATE),
-    "templates": (lm_eval("[INST] {} [/INST]", 0), lm_eval("<|user|>\n{}<|end|>\n", 1), TEMPLATE),
+FILES = {  # Two models that share no prompt as they are.
+    "a system message": (plain, lambda: chats(answers(1))),
+    "chats and longer chats": (lambda: chats(answers(0), system=False), lambda: chats(answers(1))),
+    "answers in messages": (lambda: turns(0, system=False), lambda: turns(1, system=True)),
+    "a field beside": (plain, lambda: plain(1, system="Be brief.")),
+    "templates": (
+        lambda: lm_eval("[INST] {} [/INST]", 0),
+        lambda: lm_eval("<|user|>\n{}<|end|>\n", 1),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_models_that_share_no_prompt_say_so_first_with_a_flag_that_mends_it(
-    write, run_command, name
-):
-    one, two, cause = FILES[name]
-    write("a.jsonl", one)
-    write("b.jsonl", two)
-    report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS)
-    said = report["advice"][0]["sentence"]
-    assert report["advice"][0]["code"] == "models"
-    assert said.startswith(f"a shares 0 of its 8 prompts with b ({cause}")
-    (mend,) = re.findall(r"--prompt_field=\S+(?=, or)", said)
-    report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS, mend)
-    assert report["shared_prompts"] is None and report["advice"] == []
-    assert set(report["distinct_prompts"].values()) == {8}
+def test_models_that_share_no_prompt_say_so_with_a_flag_that_mends_it(name):
+    for file, rows in zip("ab", FILES[name], strict=True):
+        write(f"{file}.jsonl", *rows())
+    read = cv.read_records(["a.jsonl", "b.jsonl"])
+    ((finding, why, remedy),) = matching.few(read.prompts, read.fields)
+    assert finding == "a shares 0 of its 8 prompts with b"
+    assert why == "a system message or a template stands around equal questions"
+    (field,) = re.findall(r"--prompt_field=(\S+)(?=, or)", remedy)
+    mended = cv.read_records(["a.jsonl", "b.jsonl"], prompt_field=field)
+    assert matching.few(mended.prompts, mended.fields) == []
+    assert {len(counts) for counts in mended.counts.values()} == {8}
 
 
-def test_the_sentence_stands_before_the_scores_on_the_page_and_in_print(write, run_command):
+def test_the_sentence_stands_before_the_scores_on_the_page_and_in_print(run_command):
     for name, system in (("a", False), ("b", False), ("c", True)):
-        write(f"{name}.jsonl", chats(answers(ord(name)), system=system))
-    run_command("report", "a.jsonl", "b.jsonl", "c.jsonl", *FLAGS, "--output=page.html")
+        write(f"{name}.jsonl", *chats(answers(ord(name)), system=system))
+    files = ("a.jsonl", "b.jsonl", "c.jsonl")
+    report, _ = run_command("report", *files, *FLAGS, "--output=page.html")
     words = "c shares 0 of its 8 prompts with a and b"
+    advice = report["advice"][0]
+    assert (advice["code"], advice["sentence"][: len(words)]) == ("models", words)
     with open("page.html") as page:
         text = page.read()
     assert 0 < text.index(words) < text.index("<main>")  # On the first screen.
+    report, _ = run_command("compare", *files, *FLAGS, "--prompt_field=messages[-1]")
+    assert report["shared_prompts"] is None and report["advice"] == []
 
 
 TEXTS = {  # The prompts of two models, what is said, and the cause.
@@ -151,11 +147,11 @@ def test_prompts_of_other_forms_are_the_same_and_counted(name):
     np.testing.assert_array_equal(pairs["a"].prompt_ids, pairs["b"].prompt_ids)
 
 
-def test_forms_in_files_are_one_prompt_with_one_weight(write, run_command):
+def test_forms_in_files_are_one_prompt_with_one_weight(run_command):
     rows = [text for asked in QUESTIONS for text in (asked, FORMS["NFD"](asked), f"{asked}\r\n")]
     said = [text for of in answers(0, 3) for text in of]
     records = zip(rows, said, strict=True)
-    write("a.jsonl", [{"prompt": p, "answer": a, "probability": 0.5} for p, a in records])
+    write("a.jsonl", *[{"prompt": p, "answer": a, "probability": 0.5} for p, a in records])
     read = cv.read_records("a.jsonl")
     assert len(read.counts["a"]) == 8 and sum(read.weights["a"]) == pytest.approx(8)
     report, out = run_command("score", "a.jsonl", *FLAGS)
@@ -203,14 +199,14 @@ def batch(ids):
         yield {"custom_id": name, "response": said}
 
 
-def test_ids_of_samples_in_files_and_in_python(write, run_command):
+def test_ids_of_samples_in_files_and_in_python(run_command):
     pandas = pytest.importorskip("pandas")
     names = [f"q{k}" for k in range(8)]
-    write("a.jsonl", batch(grid("-s", names)))
+    write("a.jsonl", *batch(grid("-s", names)))
     with pytest.warns(UserWarning, match=r"'q0-s0' are 8 names with 4 numbers each, of samples"):
         report, _ = run_command("score", "a.jsonl", *FLAGS)
     assert report["distinct_prompts"] == 8 and report["answers"] == [4, 4]
-    write("a.jsonl", batch(grid("-", names)))
+    write("a.jsonl", *batch(grid("-", names)))
     with pytest.raises(ValueError, match=r"name the field of the ids, --prompt_field=NAME"):
         run_command("score", "a.jsonl", *FLAGS)
     with (
@@ -219,9 +215,9 @@ def test_ids_of_samples_in_files_and_in_python(write, run_command):
     ):
         report, _ = run_command("score", "a.jsonl", *FLAGS, "--prompt_field=custom_id")
     assert report["distinct_prompts"] == 32
-    asked = {name: [USER | {"content": f"Ask {name[:2]}."}] for name in grid("-", names)}
+    asked = {name: [{"role": "user", "content": f"Ask {name[:2]}."}] for name in grid("-", names)}
     requests = [{"custom_id": k, "body": {"messages": text}} for k, text in asked.items()]
-    write("requests.jsonl", requests)
+    write("requests.jsonl", *requests)
     report, _ = run_command("score", "a.jsonl", *FLAGS, "--prompts=requests.jsonl")
     assert report["distinct_prompts"] == 8
     said, ids = list(itertools.chain(*answers(0))), pandas.Series(grid("_", names), range(1, 33))
@@ -232,11 +228,11 @@ def test_ids_of_samples_in_files_and_in_python(write, run_command):
     assert found.distinct_prompts == 32
 
 
-def test_copies_are_named_by_their_answers(write, run_command):
+def test_copies_are_named_by_their_answers(run_command):
     records = list(plain())
-    write("a.jsonl", records)
-    write("copy.jsonl", [dict(reversed(record.items())) for record in records[::-1]])
-    write("b.jsonl", chats(answers(1), system=False))
+    write("a.jsonl", *records)
+    write("copy.jsonl", *[dict(reversed(record.items())) for record in records[::-1]])
+    write("b.jsonl", *chats(answers(1), system=False))
     report, _ = run_command("compare", "a.jsonl", "copy.jsonl", "b.jsonl", *FLAGS)
     words = "a and copy have the same answers to the same prompts (all 32). Leave one out"
     assert [item["sentence"][: len(words)] for item in report["advice"]] == [words]
@@ -244,32 +240,6 @@ def test_copies_are_named_by_their_answers(write, run_command):
     found = cv.compare(models, QUESTIONS, **EQUAL)
     assert str(found).startswith("WARNING: a and same have the same answers")
     for name in ("a", "copy"):
-        write(f"{name}.jsonl", [record | {"model": "m"} for record in records])
+        write(f"{name}.jsonl", *[record | {"model": "m"} for record in records])
     with pytest.warns(UserWarning, match=r"a\.jsonl and .*copy\.jsonl have the same answers"):
         cv.read_records(["a.jsonl", "copy.jsonl"])
-
-
-PATHS = {  # A record, the fields that are named, and its prompt and answers.
-    "last": ({"messages": [SYSTEM, USER]}, "messages[-1]", None, "Q?"),
-    "first": ({"messages": [SYSTEM, USER]}, "messages[0]", None, "Be brief."),
-    "its text": ({"messages": [SYSTEM, USER]}, "messages[1].content", None, "Q?"),
-    "of JSON": ({"messages": json.dumps([SYSTEM, USER])}, "messages[-1]", None, "Q?"),
-    "of a text": ({"prompt": "Q?"}, "prompt[-1]", None, "Q?"),
-    "the first there is": ({"messages": None, "prompt": "Q?"}, "messages[-1],prompt", None, "Q?"),
-    "an answer": ({"messages": [SYSTEM, USER, SAID]}, "messages[1]", "messages[-1]", "Q?"),
-}
-
-
-@pytest.mark.parametrize("name", PATHS)
-def test_an_entry_of_a_list_is_named_by_its_place(name):
-    row, prompt, answer, expected = PATHS[name]
-    row = row if answer else row | {"answer": "A"}
-    (read,) = Record(row, Fields(prompt, answer)).rows()
-    assert (read.asked.text, read.answer) == (expected, "A")
-
-
-@pytest.mark.parametrize("path", ["messages[-3]", "messages[2]", "system,messages[5]"])
-def test_an_entry_that_is_not_there_is_refused(path):
-    record = Record({"messages": [SYSTEM, USER], "answer": "A"}, Fields(path))
-    with pytest.raises(Unfit, match=r"has no .* A\[-1\] for its last"):
-        list(record.rows())
