@@ -44,7 +44,11 @@ class English(Means):
 
 
 class Others(Means):
-    name = "others"
+    name, made_with = "others", []
+
+    def __init__(self, **options):
+        super().__init__()
+        self.made_with.append(options)
 
 
 class Squares(Means):

@@ -1,10 +1,13 @@
 """Starting commands as users do, on a terminal if need be, and never leaving one behind."""
 
 import contextlib
+import json
 import os
 import pty
 import subprocess
 import time
+
+from condvendi_jax.base import files
 
 # Ends a hang. A processor may be slow, and others may use it too.
 HANG_S = 1800
@@ -76,3 +79,8 @@ def wait_until(condition, process, timeout=HANG_S):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "the condition never came true"
         time.sleep(0.02)
+
+
+def written(result):
+    """A result as the file has it that a command writes."""
+    return json.loads(json.dumps(files.jsonable(result.as_dict())))

@@ -1,11 +1,9 @@
 """`condvendi score` as a user calls it: in process, and as a command where the process matters."""
 
 import contextlib
-import csv
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -13,15 +11,16 @@ import fake_encoders
 import jax
 import numpy as np
 import pytest
-from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
-from processes import HANG_S
+from oracles import draw_pairs
+from processes import HANG_S, written
 from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.base import programs
+from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import __main__, command, flags, options
-from condvendi_jax.cli.verbs import Compare, Plan, Report, Score
+from condvendi_jax.cli.verbs import Score
 from condvendi_jax.inference.evaluations import Keys
 
 N = 60
@@ -78,26 +77,45 @@ def _started(folder, *arguments, command=COMMAND, **options):
     return ended.returncode, ended.stdout, [x for x in ended.stderr.splitlines() if x.strip()]
 
 
-def test_pairs_with_given_bandwidths(score):
-    report, out = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN)
-    assert (report["n"], report["dtype"], report["kernel"]) == (N, "float32", "gaussian")
-    for role, width in (("outputs", 0.8), ("prompts", 0.6)):
-        expected = {"bandwidth": pytest.approx(width), "rule": "given", "relative_error": None}
-        assert report["bandwidths"][role] == expected
-    assert report["inputs"] == {"outputs": "x.npy", "prompts": "t.npz", "prompts_key": "prompts"}
-    assert report["seed"] == 0 and report["provenance"]["versions"]["condvendi_jax"]
+KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+WEIGHTS = np.arange(N) % 4
+WIDTH = "--output_bandwidth=1"
+ONE = {"output_kernel": cv.Gaussian(1.0), "orders": [2]}
+OF_PAIRS = {"prompts": PROMPTS, **KERNELS, "orders": [2]}
+CALLS = {  # Words after `condvendi score x.npy`, and the call of `evaluate` that they stand for.
+    "--prompts=t.npz --prompts_key=prompts": {"prompts": PROMPTS, **KERNELS},
+    f"{T} --order=2 --groups_file=labels.npy": OF_PAIRS | {"groups": np.arange(N) % 5},
+    f"{T} --order=2 --groups_file=labels.txt": OF_PAIRS | {"groups": np.arange(N) % 5},
+    f"{T} --order=2 --method=exact --truncation=9": OF_PAIRS
+    | {"method": cv.Exact(), "truncation": 9},
+    f"{T} --order=2 --similar_prompts": OF_PAIRS,
+    f"{WIDTH} --order=2 --weights=weights.txt": ONE | {"weights": WEIGHTS},
+    f"{WIDTH} --order=2 --weights=halves.npy": ONE | {"weights": WEIGHTS / 2},
+    "--order=2": {"orders": [2]},
+    "--order=2 --rule=median": {"orders": [2], "rule": "median"},
+    "--order=2 --rule=std --seed=1": {"orders": [2], "rule": "std", "seed": 1},
+    "--kernel=cosine --x64 --order=1,2,inf --truncation=2 --noerrors": {
+        **{"output_kernel": cv.Cosine(), "orders": [1, 2, np.inf], "truncation": 2},
+        "errors": False,
+    },
+}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_flags_mean_arguments_of_the_call(score, words):
+    given = GIVEN * ("prompts" in CALLS[words])
+    report, out = score(X, *given, *words.split())
+    expected = cv.evaluate(OUTPUTS, **CALLS[words])
+    assert written(expected).items() <= report.items()
+    assert out == f"{expected.details()}\n"
+
+
+def test_a_report_says_what_it_was_computed_from(score):
+    report, _ = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN, "--order=2")
+    named = {"outputs": "x.npy", "prompts": "t.npz", "prompts_key": "prompts"}
+    assert (report["inputs"], report["kernel"], report["seed"]) == (named, "gaussian", 0)
+    assert report["provenance"]["versions"]["condvendi_jax"] and report["seconds"] > 0
     assert set(report["provenance"]) >= {"device", "x64", "date", "platform", "python"}
-    assert [row["order"] for row in report["scores"]] == [2, 1]
-    printed = [float(number) for number in re.findall(r" (\d[\d.]*)", out)]
-    for row in report["scores"]:
-        grams = gaussian_gram(OUTPUTS, 0.8), gaussian_gram(PROMPTS, 0.6)
-        for name, value in scores(*grams, order=row["order"]).items():
-            assert row[name] == pytest.approx(value, rel=1e-5)
-            assert any(abs(number - value) < 0.06 * value for number in printed)
-            assert row["standard_errors"][name] > 0
-        entropy = row["entropy_joint"] - row["entropy_prompts"]
-        assert np.exp(entropy) == pytest.approx(row["conditional"], rel=1e-5)
-    assert "[low, high]: 95%" in out and "sampling only" in report["errors_cover"]
 
 
 def test_equal_prompts_are_equal_texts(score, folder):
@@ -108,92 +126,28 @@ def test_equal_prompts_are_equal_texts(score, folder):
     words += ("--text_encoder=fake_encoders:Means", "--output_bandwidth=0.1", "--order=2")
     report, out = score(*words, "--equal_prompts")
     assert report["distinct_prompts"] == 2
-    assert report["bandwidths"]["prompts"]["bandwidth"] is None
     assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
     assert report["scores"][0]["conditional"] == pytest.approx(1)
     assert report["scores"][0]["information"] == pytest.approx(2)
 
 
-def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
-    options = (X, "--prompts=t.safetensors", "--prompt_bandwidth=0.6", "--order=2")
-    report, out = score(*options)
-    assert "RKE of 100 rows" in report["bandwidths"]["outputs"]["rule"]
-    assert "RKE of 100 rows has a variance below 0.01" in out
-    assert report["bandwidths"]["prompts"]["rule"] == "given"
-    median, out = score(*options, "--rule=median")
-    assert median["bandwidths"]["outputs"]["rule"] == "median distance"
-    assert median["bandwidths"]["outputs"] != report["bandwidths"]["outputs"]
-    one, other = (score(*options, f"--seed={k}", "--rule=variance")[0] for k in (0, 1))
-    assert (one["seed"], other["seed"]) == (0, 1)
-    assert one["bandwidths"]["outputs"] != other["bandwidths"]["outputs"]
-
-
-def test_groups_of_a_file(score):
-    found = [
-        score(X, T, *GIVEN, "--order=2", *more)[0]
-        for more in ((), ("--groups_file=labels.npy",), ("--groups_file=labels.txt",))
-    ]
-    computed = [report["scores"][0]["errors_by"] for report in found]
-    assert [by["units"] for by in computed] == ["rows of one prompt", *["given labels"] * 2]
-    assert [by["method"] for by in computed] == ["influences", *["deletions"] * 2]
-    assert [by["groups"] for by in computed][1:] == [5, 5]
-    assert computed[1]["reason"] == "there are fewer than 7 given labels"
-    errors = [report["scores"][0]["standard_errors"] for report in found]
-    assert errors[1] == pytest.approx(errors[2])
-    assert errors[0]["vendi"] != pytest.approx(errors[1]["vendi"], rel=1e-3)
-
-
-def test_weights_of_a_file(score):
-    for file, weights in (("weights.txt", np.arange(N) % 4), ("halves.npy", np.arange(N) % 4 / 2)):
-        report, _ = score(X, GIVEN[0], f"--weights={file}", "--order=2")
-        found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.8), weights=weights, orders=[2])
-        (row,), expected = report["scores"], found.order(2)
-        assert row["vendi"] == pytest.approx(float(expected.decomposition.vendi), rel=1e-6)
-        errors = row["standard_errors"]["vendi"], float(expected.standard_errors.vendi)
-        assert errors[0] == pytest.approx(errors[1], rel=1e-5)  # Integers are copies.
-        assert report["inputs"]["weights"] == file
-
-
-def test_outputs_alone_give_vendi_and_rke(score):
-    options = ("--kernel=cosine", "--x64", "--order=1,2,inf", "--truncation=2", "--noerrors")
-    report, out = score(X, *options)
-    assert (report["dtype"], report["kernel"]) == ("float64", "cosine")
-    assert [row["order"] for row in report["scores"]] == [1, 2, "inf"]
-    for row, order in zip(report["scores"], (1, 2, np.inf), strict=True):
-        expected = scores(*[cosine_gram(OUTPUTS)] * 2, order=order, truncation=2)["vendi"]
-        assert row["vendi"] == pytest.approx(expected, rel=1e-10)
-        assert row["truncation"] == 2
-        assert "conditional" not in row
-        assert row["standard_errors"] is None
-    assert "sampling only" not in out
-    assert report["errors_cover"] is None
-
-
-def test_prompts_by_themselves_are_written_and_shown(score, folder):
+def test_tables_of_prompts_are_written_and_shown(score, folder):
     options = (X, T, *GIVEN, "--order=1,2", "--truncation=9", "--method=exact", "--noerrors")
     _, out = score(*options, "--weights=weights.txt", "--by_prompt=by_prompt.csv")
-    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    pairs = cv.Pairs(OUTPUTS, PROMPTS, **kernels, weights=np.arange(N) % 4)
-    with open(folder / "by_prompt.csv", newline="") as stream:
-        lines = list(csv.DictReader(stream))
-    for order, found in zip((1, 2), (lines[:30], lines[30:]), strict=True):
-        table = cv.prompt_table(pairs, order=order, truncation=9)
-        for line, own in zip(found, table.prompts, strict=True):
-            assert (line["prompt"], line["order"], line["truncation"]) == ("", str(order), "9")
-            assert (int(line["row"]), int(line["n"])) == (own.row, own.n)
-            assert float(line["score"]) == pytest.approx(own.score, rel=1e-4)
-    _, _, printed = out.partition("\n30 prompts, the least diverse first\n")
-    assert printed.splitlines()[3].startswith(f"row {table.least_diverse(1)[0].row} ")
+    pairs = cv.Pairs(OUTPUTS, PROMPTS, **KERNELS, weights=WEIGHTS)
+    tables = [cv.prompt_table(pairs, order=order, truncation=9) for order in (1, 2)]
+    lines = [line for table in tables for line in table.lines()]
+    assert (folder / "by_prompt.csv").read_text() == comma_separated(lines)
+    assert out.endswith(f"\n{tables[0]}\n\n{tables[1]}\n")
 
 
 @pytest.mark.slow
 def test_a_profile_is_drawn_printed_and_written(score, folder):
     options = (X, T, *GIVEN, "--order=2", "--noerrors", "--seed=3")
     report, out = score(*options, "--weights=weights.txt", "--profile=over.svg")
-    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    over = cv.profile(OUTPUTS, PROMPTS, **kernels, weights=np.arange(N) % 4, seed=3)
+    over = cv.profile(OUTPUTS, PROMPTS, **KERNELS, weights=WEIGHTS, seed=3)
     assert out.endswith(f"\n\n{over}\n")
-    assert report["profile"]["curves"]["vendi"][""]["values"] == pytest.approx(over.values.vendi[0])
+    assert report["profile"] == written(over)
     assert "<svg" in (folder / "over.svg").read_text()
 
 
@@ -228,47 +182,37 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
     assert report["inputs"]["prompt_column"] == "text"
 
 
-def test_columns_and_default_encoders_are_named(score, monkeypatch):
+def test_columns_and_the_default_encoder_are_named_and_told_of_long_texts(score, monkeypatch):
     monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Others, raising=False)
-    report, out = score("qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
+    monkeypatch.setattr(fake_encoders.Others, "made_with", received := [])
+    words = ("qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
+    for way in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
+        report, out = score(*words, *way)
+    assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
     encoder = {"text_encoder": "others", "text_encoder_path": "fake_encoders:Others"}
     columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
     assert report["inputs"] == {"outputs": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
 
 
-def test_long_texts_reach_the_default_encoder(score, monkeypatch):
-    received = []
-
-    def make(**options):
-        received.append(options)
-        return fake_encoders.Means()
-
-    monkeypatch.setattr(encoders, "load_minilm", make, raising=False)
-    for more in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
-        score("answers.txt", "--cache=cache", *RULED, *more)
-    assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
-
-
 WIDTH = "--output_bandwidth=1"
-READ = {
-    "outputs": (X, "--json=x.npy"),
-    "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
-    "texts": (X, "--prompts=prompts.txt", "--json=./prompts.txt"),
-    "the cache": ("answers.txt", "--cache=kept", "--json=kept/rows.npz"),
-    "a picture": ("photos", "--json=photos/1.PNG"),
-}
+READ = [
+    f"{X} --json=x.npy",
+    f"{X} {WIDTH} --groups_file=labels.txt --json=labels.txt",
+    f"{X} --prompts=prompts.txt --json=./prompts.txt",
+    "answers.txt --cache=kept --json=kept/rows.npz",
+    "photos --json=photos/1.PNG",
+]
 
 
-@pytest.mark.parametrize("name", READ)
-def test_a_file_that_is_read_is_never_replaced(folder, name):
-    (folder / "kept").mkdir(exist_ok=True)
-    (folder / "kept" / "rows.npz").write_text("rows")
-    (folder / "photos").mkdir(exist_ok=True)
-    (folder / "photos" / "1.PNG").write_bytes(b"a picture")
+def test_a_file_that_is_read_is_never_replaced(folder):
+    for name in ("kept/rows.npz", "photos/1.PNG"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("kept")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
-        __main__.main(["", "score", *READ[name], "--overwrite"])
+    for words in READ:
+        with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
+            __main__.main(["", "score", *words.split(), "--overwrite"])
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -300,85 +244,93 @@ def test_json_to_standard_output_is_alone_there_whatever_an_encoder_prints(folde
 
 NO_EFFECT = "has no effect"
 FAKE = "--text_encoder=fake_encoders:Means"
+MODELS = "x.npy halves.npy"
 BAD_INPUTS = {
-    # Of the parser.
-    f"{X} --orders=2": "unknown flag --orders; did you mean --order? --help lists all flags.",
-    f"{X} --prompts=": "--prompts: received nothing",
-    f"{X} --truncation=1.5": "--truncation: expected a whole number, received '1.5'; --help",
-    f"{X} --x64=perhaps": "--x64: expected true or false, received",
-    f"{X} {WIDTH} --order=1,none": "--order: expected a number, received '1,none'",
-    f"{X} {WIDTH} --order=1,0": "--order: expected a number above 0",
-    f"{X} {WIDTH} --order=1,1.0": "--order: 1 is given twice; give it once.",
-    f"{X} --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polynomial'",
-    f"{X} t.npy": "expected one model, each a file or the folder of its pictures, received 2",
+    "score x.npy --orders=2": "unknown flag --orders; did you mean --order? --help lists all",
     "rank": "expected one of score, compare, plan, report, enough, received 'rank'",
-    # Of the library, by the name of the flag.
-    f"{X} {WIDTH} --truncation=0": "--truncation: expected",
-    f"{X} --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
+    # Values of flags.
+    f"score {X} {WIDTH} --order=1,0": "--order: expected a number above 0",
+    f"score {X} {WIDTH} --truncation=0": "--truncation: expected",
+    "score --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polyn",
+    "score --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
+    "score --prompt_bandwidth=0": "--prompt_bandwidth: expected a finite number above 0",
+    "score --seed=-1": "--seed: expected an integer of at least 0, received -1",
+    "compare --level=0": "--level: expected a number above 0 and below 1, received 0.0.",
+    "compare --level=1": "--level: expected a number above 0 and below 1, received 1.0.",
+    "compare --equal_ratio=1": "--equal_ratio: expected a number above 1, received 1.0.",
+    "compare --rule=mean": "--rule: expected one of variance, std, median, received 'mean'.",
+    "compare --profile=over.txt": "--profile: expected a file ending in .png, .pdf, .svg, received",
+    "compare --record=r.txt": "--record: expected a file ending in .json",
+    "plan --most_prompts=6": "--most_prompts: expected a number at least 7, received 6.",
+    "plan --order=0": "--order: expected a number above 0",
+    "report --output=a.pdf": "--output: expected a file ending in .html, .htm, received 'a.pdf'.",
+    f"report {MODELS}": "--output: expected the file of the page",
     # Files and arrays.
-    f"{X} {T} --by_prompt=x.npy": "--by_prompt=x.npy would replace x.npy, which",
-    f"{X} {WIDTH} --json=/dev/null/x": "--json: /dev/null/x cannot be written",
-    f"{X} {WIDTH} --groups_file=blank.txt": "--groups_file: blank.txt, line 2: is blank",
-    f"{X} {WIDTH} --weights=words.txt": "words.txt: expected numbers: could not convert",
-    f"{X} {WIDTH} --weights=negative.txt": (
+    f"score {X} {T} --by_prompt=x.npy": "--by_prompt=x.npy would replace x.npy, which",
+    f"score {X} {WIDTH} --json=/dev/null/x": "--json: /dev/null/x cannot be written",
+    f"score {X} {WIDTH} --groups_file=blank.txt": "--groups_file: blank.txt, line 2: is blank",
+    f"score {X} {WIDTH} --weights=words.txt": "words.txt: expected numbers: could not convert",
+    f"score {X} {WIDTH} --weights=negative.txt": (
         "--weights: negative.txt: expected non-negative numbers, received -0.5 in row 1"
     ),
-    f"{X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
-    f"{X} --prompts=t.npz --prompts_key=text": "labels, prompts",
-    f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
-    f"answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",
+    f"score {X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
+    f"score {X} --prompts=t.npz --prompts_key=text": "labels, prompts",
+    f"score {X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
+    f"score answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",
+    f"compare {MODELS} x.npz --prompts=t.npy,x.npy": (
+        "--prompts: expected one file, or one for each of 3 models, received 't.npy,x.npy'"
+    ),
+    f"compare {X} labels.txt": (
+        "expected outputs of one kind, received embeddings of x (x.npy) and texts of labels"
+    ),
+    f"compare {MODELS} --prompts=t.npy,labels.txt": (
+        "--prompts: expected texts for all models, or embeddings for all"
+    ),
+    # Models.
+    "score": "expected one model, each a file or the folder of its pictures, received 0",
+    "score x.npy t.npy": "expected one model, each a file or the folder of its pictures, receive",
+    "compare": "expected models, each a file or",
+    "compare x.npy x.npy": "'x.npy' names both x.npy and x.npy; give names",
+    "compare x= t.npy": "'x=': expected a path, or name=path",
+    "compare absent x.npy": "absent: there is no such file or folder",
     # Flags that contradict one another, or do nothing.
-    "": "expected one model, each a file or the folder of its pictures, received 0",
-    f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
-    f"{X} {WIDTH} --noerrors --groups_file=labels.txt": "--errors and --groups_file: give one",
-    f"{X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
-    f"{X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
-    f"{X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
-    f"{X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
-    f"{X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
-    f"{X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
-    "answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
-    f"{X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
-    f"{X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
-    f"{X} --kernel=cosine --profile=over.png": f"--profile=over.png: {NO_EFFECT}",
-    f"answers.txt {FAKE} --encoder_device=cpu": f"--encoder_device=cpu: {NO_EFFECT}",
-    f"answers.txt {FAKE} --encoder_batch_size=8": f"--encoder_batch_size=8: {NO_EFFECT}",
+    f"score {X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
+    f"score {X} {WIDTH} --noerrors --groups_file=labels.txt": "--errors and --groups_file: give",
+    f"score {X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
+    "score --similarity=a --class_field=b": "--similarity and --class_field: give one or",
+    "score --class_field=a --cache=b": "--class_field and --cache: give one or the other.",
+    "score --class_field=a --text_encoder=b": "--class_field and --text_encoder: give one",
+    "score --long_texts=cut --text_encoder=b": "--long_texts and --text_encoder: give one",
+    "score --equal_prompts --similar_prompts": "--equal_prompts and --similar_prompts: give",
+    "plan x.npy --quality_field=a --at_least=1": f"--quality_field: {NO_EFFECT} on a plan",
+    f"score {X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
+    f"score {X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
+    f"score {X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
+    f"score {X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
+    f"score {X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
+    "score answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
+    f"score {X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
+    f"score {X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
+    f"score {X} --kernel=cosine --profile=over.png": f"--profile=over.png: {NO_EFFECT}",
+    f"score answers.txt {FAKE} --encoder_device=cpu": f"--encoder_device=cpu: {NO_EFFECT}",
+    f"score answers.txt {FAKE} --encoder_batch_size=8": f"--encoder_batch_size=8: {NO_EFFECT}",
 }
 
 
-def test_flags_are_typed_checked_and_written_in_several_ways(folder):
-    argv = [X, "--prompts", "t.npy", "--x64", "word", "--noerrors", "--seed", "3", "--order=1,inf"]
-    words, given = flags.parse(Score, argv)
-    assert words == ["x.npy", "word"]
-    assert (given.prompts, given.x64, given.errors, given.seed) == ("t.npy", True, False, 3)
-    assert given.order == (1.0, np.inf)
+@pytest.mark.parametrize("words", BAD_INPUTS)
+def test_bad_input_gets_one_clear_line_before_anything_is_computed(folder, capfd, words):
+    with pytest.raises((ValueError, OSError)) as error:
+        __main__.main(["condvendi", *words.split()])
+    assert BAD_INPUTS[words] in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_paths_of_flags_are_those_that_are_given():
+    words, given = flags.parse(Score, [X, "--prompts", "t.npy", "--json=o", "--noerrors", "word"])
+    assert words == ["x.npy", "word"] and not given.errors
     assert given.paths(options.Source) == {"--prompts": "t.npy"}
-    _, again = flags.parse(Score, ["--x64=false", "--errors=true", "--json=o"])
-    assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
-    with pytest.raises(ValueError, match="--seed: expected an integer of at least 0, received -1"):
-        flags.parse(Score, ["--seed=-1"])
-
-
-@pytest.mark.parametrize(
-    ("verb", "argv", "message"),
-    [
-        (Compare, "--level=0", "--level: expected a number above 0 and below 1, received 0.0."),
-        (Compare, "--level=1", "--level: expected a number above 0 and below 1, received 1.0."),
-        (Compare, "--equal_ratio=1", "--equal_ratio: expected a number above 1, received 1.0."),
-        (Compare, "--rule=mean", "--rule: expected one of variance, std, median, received 'mean'."),
-        (Plan, "--most_prompts=6", "--most_prompts: expected a number at least 7, received 6."),
-        (Plan, "--order=0", "--order: expected a number above 0"),
-        (Report, "--output=a.txt", "--output: expected a file ending in .html, .htm, received 'a."),
-        (Score, "--prompt_bandwidth=0", "--prompt_bandwidth: expected a finite number above 0"),
-        (Score, "--similarity=a --class_field=b", "--similarity and --class_field: give one or"),
-        (Score, "--class_field=a --cache=b", "--class_field and --cache: give one or the other."),
-        (Score, "--long_texts=cut --text_encoder=b", "--long_texts and --text_encoder: give one"),
-        (Score, "--equal_prompts --similar_prompts", "--equal_prompts and --similar_prompts: give"),
-    ],
-)
-def test_flags_of_a_verb_are_checked_before_files_are_read(verb, argv, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        flags.parse(verb, argv.split())
+    assert given.paths(options.Target) == {"--json": "o"}
 
 
 def test_a_method_has_its_key_of_the_seed():
@@ -452,16 +404,6 @@ def test_the_next_call_takes_the_programs_of_the_first(tmp_path):
 def test_programs_are_not_kept_where_jax_says_so_or_they_would_be_wrong(tmp_path, name, value):
     assert not _cached(tmp_path, **{name: value.format(tmp_path)})
     assert not (tmp_path / "condvendi_jax").exists()
-
-
-@pytest.mark.parametrize("arguments", BAD_INPUTS)
-def test_bad_input_gets_one_clear_line(folder, capfd, arguments):
-    verb = () if arguments == "rank" else ("score",)
-    with pytest.raises((ValueError, OSError)) as error:
-        __main__.main(["condvendi", *verb, *arguments.split()])
-    assert BAD_INPUTS[arguments] in str(error.value)
-    assert "\n" not in str(error.value)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_exit_statuses(folder):
