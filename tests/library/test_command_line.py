@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 from oracles import draw_pairs
-from processes import HANG_S, written
+from processes import HANG_S, write_lines, written
 from safetensors.numpy import save_file
 
 import condvendi_jax as cv
@@ -32,6 +32,7 @@ ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # Where output is buffered, errors co
 X, T = "x.npy", "--prompts=t.npy"
 GIVEN = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.6")
 RULED = ("--order=2", "--rule=median")
+WIDTH = "--output_bandwidth=1"
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +52,8 @@ def files_of_embeddings(tmp_path_factory):
     weights |= {"words": ["1", "two"]}
     for name, lines in weights.items():
         (folder / f"{name}.txt").write_text("\n".join(lines))
-    rows = zip("abc", ("banana", "bread", "another apple"), strict=True)
-    (folder / "qa.jsonl").write_text(
-        "".join(json.dumps({"question": q, "text": text}) + "\n" for q, text in rows)
-    )
+    texts = zip("abc", ("banana", "bread", "another apple"), strict=True)
+    write_lines(folder / "qa.jsonl", [{"question": q, "text": text} for q, text in texts])
     return folder
 
 
@@ -79,33 +78,25 @@ def _started(folder, *arguments, command=COMMAND, **options):
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
 WEIGHTS = np.arange(N) % 4
-WIDTH = "--output_bandwidth=1"
-ONE = {"output_kernel": cv.Gaussian(1.0), "orders": [2]}
-OF_PAIRS = {"prompts": PROMPTS, **KERNELS, "orders": [2]}
+GROUPED = {"groups": np.arange(N) % 5, "method": cv.Exact(), "truncation": 9}
+WEIGHTED = {"similar_prompts": True, "weights": WEIGHTS}
+COSINE = {"output_kernel": cv.Cosine(), "orders": [1, 2, np.inf], "truncation": 2}
 CALLS = {  # Words after `condvendi score x.npy`, and the call of `evaluate` that they stand for.
-    "--prompts=t.npz --prompts_key=prompts": {"prompts": PROMPTS, **KERNELS},
-    f"{T} --order=2 --groups_file=labels.npy": OF_PAIRS | {"groups": np.arange(N) % 5},
-    f"{T} --order=2 --groups_file=labels.txt": OF_PAIRS | {"groups": np.arange(N) % 5},
-    f"{T} --order=2 --method=exact --truncation=9": OF_PAIRS
-    | {"method": cv.Exact(), "truncation": 9},
-    f"{T} --order=2 --similar_prompts": OF_PAIRS,
-    f"{WIDTH} --order=2 --weights=weights.txt": ONE | {"weights": WEIGHTS},
-    f"{WIDTH} --order=2 --weights=halves.npy": ONE | {"weights": WEIGHTS / 2},
-    "--order=2": {"orders": [2]},
-    "--order=2 --rule=median": {"orders": [2], "rule": "median"},
-    "--order=2 --rule=std --seed=1": {"orders": [2], "rule": "std", "seed": 1},
-    "--kernel=cosine --x64 --order=1,2,inf --truncation=2 --noerrors": {
-        **{"output_kernel": cv.Cosine(), "orders": [1, 2, np.inf], "truncation": 2},
-        "errors": False,
-    },
+    "--prompts=t.npz --prompts_key=prompts": {},
+    f"{T} --order=2 --groups_file=labels.npy --method=exact --truncation=9": GROUPED,
+    f"{T} --order=2 --similar_prompts --weights=weights.txt": WEIGHTED,
+    "--order=2 --weights=halves.npy": {"weights": WEIGHTS / 2},
+    "--order=2 --rule=std --seed=1": {"rule": "std", "seed": 1},
+    "--kernel=cosine --x64 --order=1,2,inf --truncation=2 --noerrors": COSINE | {"errors": False},
 }
 
 
 @pytest.mark.parametrize("words", CALLS)
 def test_flags_mean_arguments_of_the_call(score, words):
-    given = GIVEN * ("prompts" in CALLS[words])
-    report, out = score(X, *given, *words.split())
-    expected = cv.evaluate(OUTPUTS, **CALLS[words])
+    paired = "--prompts" in words
+    report, out = score(X, *GIVEN * paired, *words.split())
+    meant = CALLS[words] | ({"prompts": PROMPTS, **KERNELS} if paired else {})
+    expected = cv.evaluate(OUTPUTS, **({"orders": [2]} if "--order=2" in words else {}) | meant)
     assert written(expected).items() <= report.items()
     assert out == f"{expected.details()}\n"
 
@@ -195,7 +186,6 @@ def test_columns_and_the_default_encoder_are_named_and_told_of_long_texts(score,
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
 
 
-WIDTH = "--output_bandwidth=1"
 READ = [
     f"{X} --json=x.npy",
     f"{X} {WIDTH} --groups_file=labels.txt --json=labels.txt",
@@ -412,34 +402,36 @@ def test_exit_statuses(folder):
     status, out, err = _started(folder, "score", X, T, *GIVEN, "--order=2")
     assert status == 0 and out.startswith("\n".join(err) + "\nDifferent outputs to one prompt")
     assert err[0].startswith("WARNING: different prompts count as alike (RKE 6.4 of 30")
-    status, out, err = _started(folder)  # Without a verb the help answers a mistake.
-    assert (status, out) == (2, "")
-    assert "usage: condvendi VERB" in "\n".join(err)
 
 
-def test_help_and_version(folder, capfd):
-    for arguments, words in (
-        (("--help",), "usage: condvendi VERB"),
-        (("--version",), "0.2.0"),
-        (("score", "--help"), "--x64"),
-        (("compare", "-h"), "--csv"),
-    ):
+def test_help_and_version(capfd):
+    for arguments, words in {
+        "--help": "usage: condvendi VERB",
+        "--version": cv.__version__,
+        "score --help": "--x64",
+        "compare -h": "--csv",
+    }.items():
         with contextlib.suppress(SystemExit):
-            assert __main__.main(["condvendi", *arguments]) is None
+            assert __main__.main(["condvendi", *arguments.split()]) is None
         out, err = capfd.readouterr()
-        assert words in out
-        assert err == ""
+        assert words in out and err == ""
+    assert __main__.main(["condvendi"]) == 2  # Without a verb the help answers a mistake.
+    out, err = capfd.readouterr()
+    assert out == "" and "usage: condvendi VERB" in err
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder):
-    """As in `condvendi score ... | head -1`, with a pipe that nobody reads; files are written."""
+def test_files_are_written_where_nobody_reads_standard_output_or_it_is_closed(folder):
+    """As in `condvendi score ... | head -1`; what is printed goes into no file."""
+    words = ("score", X, "--order=2", WIDTH)
     reading, writing = os.pipe()
     os.close(reading)
-    words = ("score", X, "--order=2", WIDTH, "--json=seen.json")
-    assert _started(folder, *words, stdout=writing) == (1, None, [])
+    assert _started(folder, *words, "--json=seen.json", stdout=writing) == (1, None, [])
     os.close(writing)
-    assert json.loads((folder / "seen.json").read_text())["n"] == N
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND]
+    assert _started(folder, *words, "--json=kept.json", command=shell) == (0, "", [])
+    for name in ("seen.json", "kept.json"):
+        assert json.loads((folder / name).read_text())["n"] == N
 
 
 def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monkeypatch):
@@ -450,14 +442,6 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
     with pytest.raises(OSError, match="no space left"):
         __main__.main(["", "score", X, "--order=2", WIDTH, "--json=full.json"])
     assert "Different outputs: about" in capfd.readouterr().out
-
-
-@pytest.mark.slow
-def test_what_is_printed_goes_into_no_file_where_standard_output_is_closed(folder):
-    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND]
-    words = ["score", X, "--order=2", WIDTH, "--json=kept.json"]
-    assert _started(folder, *words, command=shell) == (0, "", [])
-    assert json.loads((folder / "kept.json").read_text())["n"] == N
 
 
 def test_a_full_disk_behind_standard_output_is_one_line(folder):

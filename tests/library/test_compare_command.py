@@ -9,7 +9,7 @@ import sys
 import fake_encoders
 import numpy as np
 import pytest
-from processes import written
+from processes import write_lines, written
 
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__, inputs, verbs
@@ -27,11 +27,6 @@ GIVEN = ("--output_bandwidth=2", "--prompt_bandwidth=1.5", "--order=2")
 KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5), "orders": [2]}
 WEIGHTS = np.arange(N) % 5 + 0.5
 TEXT = ("--text_encoder=fake_encoders:Means", "--cache=cache")
-
-
-def write_lines(path, records):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
 
 
 @pytest.fixture(scope="module")
@@ -237,9 +232,6 @@ def _paths(*words):
 
 
 def test_models_have_the_names_that_are_given_or_those_of_their_files(compare, folder, monkeypatch):
-    paths = ("x.npy", "m1/emb.npy", "./m2/emb.npy")
-    names = ("x.npy", "m1/emb.npy", "m2/emb.npy")  # Some files share a name.
-    assert _paths(*paths) == dict(zip(names, paths, strict=True))
     monkeypatch.setenv("HOME", str(folder))
     keys = ("--outputs_key=few", "--prompts_key=prompts")
     report, _ = compare("a=~/all.npz", "b=all.npz", "--prompts=~/all.npz", *keys, *GIVEN)
@@ -251,6 +243,9 @@ def test_models_have_the_names_that_are_given_or_those_of_their_files(compare, f
     assert report["inputs"]["models"] == {"eq=al": "eq=al.npy", "few": "few.npy"}
     assert report["inputs"]["prompts"] == "p,q.npy"
     assert _paths("./eq=al.npy", "a=eq=al.npy") == {"eq=al": "./eq=al.npy", "a": "eq=al.npy"}
+    paths = ("x.npy", "m1/emb.npy", "./m2/emb.npy")
+    names = ("x.npy", "m1/emb.npy", "m2/emb.npy")  # Two files share a name.
+    assert _paths(*paths) == dict(zip(names, paths, strict=True))
 
 
 @pytest.mark.slow

@@ -65,22 +65,15 @@ def oracle_bert(tensors, ids, *, layers, heads=12):
 
 def oracle_convolution(picture, filters, stride, *, groups=1):
     """A convolution with TensorFlow's SAME padding; filters [outputs, inputs / groups, k, k]."""
-    size = filters.shape[-1]
-    height, width, _ = picture.shape
-    rows, columns = math.ceil(height / stride), math.ceil(width / stride)
-    above, left = (
-        max((math.ceil(extent / stride) - 1) * stride + size - extent, 0) // 2
-        for extent in (height, width)
-    )
-    result = 0.0
-    for i in range(size):
-        for j in range(size):
-            y, x = np.arange(rows) * stride + i - above, np.arange(columns) * stride + j - left
-            inside = np.outer((0 <= y) & (y < height), (0 <= x) & (x < width))[:, :, None]
-            seen = inside * picture[y.clip(0, height - 1)][:, x.clip(0, width - 1)]
-            seen = seen.reshape(rows, columns, groups, -1)
-            weight = filters[:, :, i, j].reshape(groups, -1, seen.shape[-1])
-            result = result + np.einsum("rcgi,goi->rcgo", seen, weight, optimize=True)
+    size, sides = filters.shape[-1], picture.shape[:2]
+    missing = [max((math.ceil(n / stride) - 1) * stride + size - n, 0) for n in sides]
+    padded = np.pad(picture, [*((m // 2, m - m // 2) for m in missing), (0, 0)])
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(0, 1))
+    seen = seen[::stride, ::stride]
+    rows, columns = seen.shape[:2]
+    seen = seen.reshape(rows, columns, groups, -1, size, size)
+    weight = filters.reshape(groups, -1, *filters.shape[1:])
+    result = np.einsum("rcgiyx,goiyx->rcgo", seen, weight, optimize=True)
     return result.reshape(rows, columns, -1)
 
 

@@ -9,6 +9,7 @@ import uuid
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from processes import write_lines
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -283,7 +284,7 @@ def test_the_command_writes_records_and_compares_them(tmp_path, monkeypatch, run
     for model, count in (("a", 1), ("b", 3)):
         said = ([f"{'b' * (k % count)} is {n}!" for k in range(4)] for n in range(12))
         rows = [{"prompt": p, "answers": a} for p, a in zip(PROMPTS, said, strict=True)]
-        (tmp_path / f"{model}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        write_lines(tmp_path / f"{model}.jsonl", rows)
     report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS, "--record=r.json")
     again, found = run_command("compare", "r-a.json", "r-b.json")
     for name in ("letters", "rank_sets", "best"):

@@ -3,7 +3,6 @@
 import base64
 import html.parser
 import io
-import json
 import pathlib
 import re
 import tempfile
@@ -11,6 +10,7 @@ import tempfile
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from processes import write_lines
 
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__
@@ -353,8 +353,8 @@ def test_the_command_reports_records(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, step in (("a", 1), ("b", 3)):
         said = [[f"{name} says {'a' * (step * k * j)}" for j in (1, 2, 3)] for k in range(1, 9)]
-        records = [{"prompt": f"prompt {'a' * k}", "answers": a} for k, a in enumerate(said, 1)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
+        asked = [{"prompt": f"prompt {'a' * k}", "answers": a} for k, a in enumerate(said, 1)]
+        write_lines(tmp_path / f"{name}.jsonl", asked)
     words = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--rule=median", "--order=2")
     __main__.main(["condvendi", "report", "a.jsonl", "b.jsonl", "--output=page.html", *words])
     assert "Conditional-RKE" in capsys.readouterr().out
