@@ -19,6 +19,7 @@ import numpy as np
 import precision
 import pytest
 from PIL import Image
+from processes import write_lines
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
@@ -88,13 +89,13 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / f"{role}.txt").write_text(labels + "\n")
     words = [f"prompt {'a' * kind}" for kind in kinds]
     (tmp_path / "prompts.txt").write_text("\n".join(words) + "\n")
-    answers = [json.dumps({"output": f"answer {'a' * i}"}) for i in range(N)]
-    for name, rows in (("answers", answers), ("others", answers[::-1])):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    answers = [{"output": f"answer {'a' * i}"} for i in range(N)]
+    lines = {"answers": answers, "others": answers[::-1]}
     for name, each in (("small", 1), ("large", 3)):
-        said = ([w, [f"{w} {'b' * (k % each)}!" for k in range(3)]] for w in words[::3])
-        records = [json.dumps(dict(zip(("prompt", "answers"), of, strict=True))) for of in said]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(records))
+        said = {w: [f"{w} {'b' * (k % each)}!" for k in range(3)] for w in words}
+        lines[name] = [{"prompt": w, "answers": rows} for w, rows in said.items()]
+    for name, rows in lines.items():
+        write_lines(tmp_path / f"{name}.jsonl", rows)
     (tmp_path / "pictures").mkdir()
     rows = ["image,prompt"]
     for index, word in enumerate(words):
@@ -345,7 +346,7 @@ def test_every_module_is_in_the_tree():
     assert listed <= there
 
 
-def test_every_document_is_found_from_the_readme():
+def test_every_document_is_found_from_the_readme_which_is_short():
     """From the README itself, from the menu of the site, or from the list of studies."""
     readme, menu, studies = map(text_of, ("README.md", "mkdocs.yml", "docs/studies/index.md"))
     assert "(docs/index.md)" in readme
@@ -353,7 +354,4 @@ def test_every_document_is_found_from_the_readme():
         page = name.removeprefix("docs/")
         in_menu = f" {page}\n" in menu or f"({page.removeprefix('studies/')})" in studies
         assert in_menu or f"({name})" in readme or name == "README.md", name
-
-
-def test_the_readme_is_short():
-    assert len(text_of("README.md").splitlines()) <= 140
+    assert len(readme.splitlines()) <= 140

@@ -78,33 +78,30 @@ def _started(folder, *arguments, command=COMMAND, **options):
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
 WEIGHTS = np.arange(N) % 4
-GROUPED = {"groups": np.arange(N) % 5, "method": cv.Exact(), "truncation": 9}
-WEIGHTED = {"similar_prompts": True, "weights": WEIGHTS}
-COSINE = {"output_kernel": cv.Cosine(), "orders": [1, 2, np.inf], "truncation": 2}
+PAIRED = {"prompts": PROMPTS, **KERNELS}
+GROUPED = {**PAIRED, "groups": np.arange(N) % 5, "method": cv.Exact(), "truncation": 9}
+WEIGHTED = {**PAIRED, "similar_prompts": True, "weights": WEIGHTS}
+COSINE = {"output_kernel": cv.Cosine(), "orders": [1, 2, np.inf], "truncation": 2, "errors": False}
 CALLS = {  # Words after `condvendi score x.npy`, and the call of `evaluate` that they stand for.
-    "--prompts=t.npz --prompts_key=prompts": {},
-    f"{T} --order=2 --groups_file=labels.npy --method=exact --truncation=9": GROUPED,
-    f"{T} --order=2 --similar_prompts --weights=weights.txt": WEIGHTED,
-    "--order=2 --weights=halves.npy": {"weights": WEIGHTS / 2},
-    "--order=2 --rule=std --seed=1": {"rule": "std", "seed": 1},
-    "--kernel=cosine --x64 --order=1,2,inf --truncation=2 --noerrors": COSINE | {"errors": False},
+    "--prompts=t.npz --prompts_key=prompts": {**PAIRED, "orders": [2, 1]},
+    f"{T} --groups_file=labels.npy --method=exact --truncation=9 --order=2": GROUPED,
+    f"{T} --similar_prompts --weights=weights.txt --order=2": WEIGHTED,
+    "--weights=halves.npy --order=2": {"weights": WEIGHTS / 2},
+    "--rule=std --seed=1 --order=2": {"rule": "std", "seed": 1},
+    "--kernel=cosine --x64 --order=1,2,inf --truncation=2 --noerrors": COSINE,
 }
 
 
 @pytest.mark.parametrize("words", CALLS)
-def test_flags_mean_arguments_of_the_call(score, words):
-    paired = "--prompts" in words
-    report, out = score(X, *GIVEN * paired, *words.split())
-    meant = CALLS[words] | ({"prompts": PROMPTS, **KERNELS} if paired else {})
-    expected = cv.evaluate(OUTPUTS, **({"orders": [2]} if "--order=2" in words else {}) | meant)
+def test_flags_mean_arguments_of_the_call_and_a_report_names_its_inputs(score, words):
+    report, out = score(X, *GIVEN * ("--prompts" in words), *words.split())
+    expected = cv.evaluate(OUTPUTS, **{"orders": [2], **CALLS[words]})
     assert written(expected).items() <= report.items()
     assert out == f"{expected.details()}\n"
-
-
-def test_a_report_says_what_it_was_computed_from(score):
-    report, _ = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN, "--order=2")
-    named = {"outputs": "x.npy", "prompts": "t.npz", "prompts_key": "prompts"}
-    assert (report["inputs"], report["kernel"], report["seed"]) == (named, "gaussian", 0)
+    given = dict(word.removeprefix("--").split("=") for word in words.split() if "=" in word)
+    named = {name: given[name] for name in ("prompts", "prompts_key", "weights") if name in given}
+    assert report["inputs"] == {"outputs": X} | named
+    assert report["kernel"] == given.get("kernel", "gaussian")
     assert report["provenance"]["versions"]["condvendi_jax"] and report["seconds"] > 0
     assert set(report["provenance"]) >= {"device", "x64", "date", "platform", "python"}
 
