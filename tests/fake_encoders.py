@@ -55,22 +55,12 @@ class Squares(Means):
     side = 8
 
 
-class NeedsArguments(Means):
-    def __init__(self, width):
-        super().__init__()
-        self.width = width
-
-
 class Nested:
     ready = Means()
 
 
 def make():
     return Means()
-
-
-def make_nothing():
-    return 3
 
 
 def make_without_weights():

@@ -99,10 +99,10 @@ def test_flags_of_comparisons_reach_the_calls_of_the_library(folder, monkeypatch
 
 
 def test_a_plan_is_printed_and_written(run_command, folder):
-    flags = (*GIVEN, "--ratio=1.5", "--prompt_cost=2", "--most_prompts=50")
+    flags = (*GIVEN, "--ratio=1.5", "--prompt_cost=2", "--most_prompts=10")
     report, out = run_command("plan", *FILES, T, *flags, "--level=0.1", "--equal_ratio=2")
     pilot = cv.compare(MODELS, PROMPTS, **KERNELS, level=0.1, equal_ratio=2)
-    planned = cv.plan(pilot, ratio=1.5, prompt_cost=2, prompts=50)
+    planned = cv.plan(pilot, ratio=1.5, prompt_cost=2, prompts=10)
     assert out.endswith(f"\n\n{planned}\n") and "equal within 2x" in out
     assert report["plan"] == written(planned)
     report, _ = run_command("plan", "few.npy", T, *GIVEN, "--budget=900", "--prompt_cost=6")

@@ -56,8 +56,8 @@ NO_ENCODER = {
     "dinov2": "such as timm:vit_small_patch14_dinov2.lvd142m",
     "all-mpnet-base-v2": "such as st:all-mpnet-base-v2",
     "fake_encoders:absent": "cannot be imported: .*has no attribute 'absent'",
-    "fake_encoders:make_nothing": "gives int, which has no `encode`",
-    "fake_encoders:NeedsArguments": "could not be made: TypeError: .*width",
+    "time:time": "gives float, which has no `encode`",
+    "datetime:date": "could not be made: TypeError: .*year",
     "fake_encoders:make_without_weights": "could not be made: the weights .*pip install",
 }
 

@@ -27,14 +27,8 @@ TOKEN = re.compile(r"\\(text\w+\{\}|[&%$#_{}])|\$\\pm\$|\{([\[*])\}|([^\\&%$#_{}
 
 def typeset(source):
     """What LaTeX prints, of the few commands that a report has; an error for any other."""
-    shown, place = "", 0
-    while place < len(source):
-        found = TOKEN.match(source, place)
-        assert found, f"LaTeX would not print this as it is: {source[place:]!r}"
-        command, grouped, plain = found.groups()
-        shown += COMMANDS[command] if command else grouped or plain or "±"
-        place = found.end()
-    return shown
+    assert re.fullmatch(f"(?:{TOKEN.pattern})*", source), f"LaTeX would not print: {source!r}"
+    return TOKEN.sub(lambda m: COMMANDS[m[1]] if m[1] else m[2] or m[3] or "±", source)
 
 
 def cells(table):
