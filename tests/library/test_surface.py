@@ -4,7 +4,6 @@ import ast
 import doctest
 import importlib
 import inspect
-import itertools
 import pathlib
 import pkgutil
 import re
@@ -45,12 +44,6 @@ def _exported(package):
     return getattr(package, "__all__", own)
 
 
-def _home(value):
-    """The public module of what a private one defines."""
-    parts = (getattr(value, "__module__", None) or "").split(".")
-    return ".".join(itertools.takewhile(lambda part: not part.startswith("_"), parts))
-
-
 FUNCTIONS = {
     f"{package.__name__}.{name}": getattr(package, name)
     for package in NAMESPACES
@@ -86,7 +79,7 @@ def test_types_that_a_call_returns_are_exported(name):
     function = FUNCTIONS[name]
     for returned in _classes(typing.get_type_hints(function)["return"]):
         if returned.__module__.split(".")[0] == "condvendi_jax":
-            homes = {name.rpartition(".")[0], _home(function), _home(returned)}
+            homes = {name.rpartition(".")[0], function.__module__, returned.__module__}
             exported = {word for home in homes for word in _exported(importlib.import_module(home))}
             assert returned.__name__ in exported, returned
 
