@@ -85,7 +85,7 @@ COSINE = {"output_kernel": cv.Cosine(), "orders": [1, 2, np.inf], "truncation": 
 CALLS = {  # Words after `condvendi score x.npy`, and the call of `evaluate` that they stand for.
     "--prompts=t.npz --prompts_key=prompts": {**PAIRED, "orders": [2, 1]},
     f"{T} --groups_file=labels.npy --method=exact --truncation=9 --order=2": GROUPED,
-    f"{T} --similar_prompts --weights=weights.txt --order=2": WEIGHTED,
+    "--prompts=t.safetensors --similar_prompts --weights=weights.txt --order=2": WEIGHTED,
     "--weights=halves.npy --order=2": {"weights": WEIGHTS / 2},
     "--rule=std --seed=1 --order=2": {"rule": "std", "seed": 1},
     "--kernel=cosine --x64 --order=1,2,inf --truncation=2 --noerrors": COSINE,
