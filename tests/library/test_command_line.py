@@ -1,11 +1,9 @@
 """`condvendi score` as a user calls it: in process, and as a command where the process matters."""
 
 import contextlib
-import csv
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -13,15 +11,16 @@ import fake_encoders
 import jax
 import numpy as np
 import pytest
-from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
-from processes import HANG_S
+from oracles import draw_pairs
+from processes import HANG_S, write_lines, written
 from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.base import programs
+from condvendi_jax.base.result import comma_separated
 from condvendi_jax.cli import __main__, command, flags, options
-from condvendi_jax.cli.verbs import Compare, Plan, Report, Score
+from condvendi_jax.cli.verbs import Score
 from condvendi_jax.inference.evaluations import Keys
 
 N = 60
@@ -33,6 +32,7 @@ ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # Where output is buffered, errors co
 X, T = "x.npy", "--prompts=t.npy"
 GIVEN = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.6")
 RULED = ("--order=2", "--rule=median")
+WIDTH = "--output_bandwidth=1"
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +52,8 @@ def files_of_embeddings(tmp_path_factory):
     weights |= {"words": ["1", "two"]}
     for name, lines in weights.items():
         (folder / f"{name}.txt").write_text("\n".join(lines))
-    rows = zip("abc", ("banana", "bread", "another apple"), strict=True)
-    (folder / "qa.jsonl").write_text(
-        "".join(json.dumps({"question": q, "text": text}) + "\n" for q, text in rows)
-    )
+    texts = zip("abc", ("banana", "bread", "another apple"), strict=True)
+    write_lines(folder / "qa.jsonl", [{"question": q, "text": text} for q, text in texts])
     return folder
 
 
@@ -78,26 +76,34 @@ def _started(folder, *arguments, command=COMMAND, **options):
     return ended.returncode, ended.stdout, [x for x in ended.stderr.splitlines() if x.strip()]
 
 
-def test_pairs_with_given_bandwidths(score):
-    report, out = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN)
-    assert (report["n"], report["dtype"], report["kernel"]) == (N, "float32", "gaussian")
-    for role, width in (("outputs", 0.8), ("prompts", 0.6)):
-        expected = {"bandwidth": pytest.approx(width), "rule": "given", "relative_error": None}
-        assert report["bandwidths"][role] == expected
-    assert report["inputs"] == {"outputs": "x.npy", "prompts": "t.npz", "prompts_key": "prompts"}
-    assert report["seed"] == 0 and report["provenance"]["versions"]["condvendi_jax"]
+KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+WEIGHTS = np.arange(N) % 4
+PAIRED = {"prompts": PROMPTS, **KERNELS}
+GROUPED = {**PAIRED, "groups": np.arange(N) % 5, "method": cv.Exact(), "truncation": 9}
+WEIGHTED = {**PAIRED, "similar_prompts": True, "weights": WEIGHTS}
+COSINE = {"output_kernel": cv.Cosine(), "orders": [1, 2, np.inf], "truncation": 2, "errors": False}
+CALLS = {  # Words after `condvendi score x.npy`, and the call of `evaluate` that they stand for.
+    "--prompts=t.npz --prompts_key=prompts": {**PAIRED, "orders": [2, 1]},
+    f"{T} --groups_file=labels.npy --method=exact --truncation=9 --order=2": GROUPED,
+    "--prompts=t.safetensors --similar_prompts --weights=weights.txt --order=2": WEIGHTED,
+    "--weights=halves.npy --order=2": {"weights": WEIGHTS / 2},
+    "--rule=std --seed=1 --order=2": {"rule": "std", "seed": 1},
+    "--kernel=cosine --x64 --order=1,2,inf --truncation=2 --noerrors": COSINE,
+}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_flags_mean_arguments_of_the_call_and_a_report_names_its_inputs(score, words):
+    report, out = score(X, *GIVEN * ("--prompts" in words), *words.split())
+    expected = cv.evaluate(OUTPUTS, **{"orders": [2], **CALLS[words]})
+    assert written(expected).items() <= report.items()
+    assert out == f"{expected.details()}\n"
+    given = dict(word.removeprefix("--").split("=") for word in words.split() if "=" in word)
+    named = {name: given[name] for name in ("prompts", "prompts_key", "weights") if name in given}
+    assert report["inputs"] == {"outputs": X} | named
+    assert report["kernel"] == given.get("kernel", "gaussian")
+    assert report["provenance"]["versions"]["condvendi_jax"] and report["seconds"] > 0
     assert set(report["provenance"]) >= {"device", "x64", "date", "platform", "python"}
-    assert [row["order"] for row in report["scores"]] == [2, 1]
-    printed = [float(number) for number in re.findall(r" (\d[\d.]*)", out)]
-    for row in report["scores"]:
-        grams = gaussian_gram(OUTPUTS, 0.8), gaussian_gram(PROMPTS, 0.6)
-        for name, value in scores(*grams, order=row["order"]).items():
-            assert row[name] == pytest.approx(value, rel=1e-5)
-            assert any(abs(number - value) < 0.06 * value for number in printed)
-            assert row["standard_errors"][name] > 0
-        entropy = row["entropy_joint"] - row["entropy_prompts"]
-        assert np.exp(entropy) == pytest.approx(row["conditional"], rel=1e-5)
-    assert "[low, high]: 95%" in out and "sampling only" in report["errors_cover"]
 
 
 def test_equal_prompts_are_equal_texts(score, folder):
@@ -108,92 +114,28 @@ def test_equal_prompts_are_equal_texts(score, folder):
     words += ("--text_encoder=fake_encoders:Means", "--output_bandwidth=0.1", "--order=2")
     report, out = score(*words, "--equal_prompts")
     assert report["distinct_prompts"] == 2
-    assert report["bandwidths"]["prompts"]["bandwidth"] is None
     assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
     assert report["scores"][0]["conditional"] == pytest.approx(1)
     assert report["scores"][0]["information"] == pytest.approx(2)
 
 
-def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
-    options = (X, "--prompts=t.safetensors", "--prompt_bandwidth=0.6", "--order=2")
-    report, out = score(*options)
-    assert "RKE of 100 rows" in report["bandwidths"]["outputs"]["rule"]
-    assert "RKE of 100 rows has a variance below 0.01" in out
-    assert report["bandwidths"]["prompts"]["rule"] == "given"
-    median, out = score(*options, "--rule=median")
-    assert median["bandwidths"]["outputs"]["rule"] == "median distance"
-    assert median["bandwidths"]["outputs"] != report["bandwidths"]["outputs"]
-    one, other = (score(*options, f"--seed={k}", "--rule=variance")[0] for k in (0, 1))
-    assert (one["seed"], other["seed"]) == (0, 1)
-    assert one["bandwidths"]["outputs"] != other["bandwidths"]["outputs"]
-
-
-def test_groups_of_a_file(score):
-    found = [
-        score(X, T, *GIVEN, "--order=2", *more)[0]
-        for more in ((), ("--groups_file=labels.npy",), ("--groups_file=labels.txt",))
-    ]
-    computed = [report["scores"][0]["errors_by"] for report in found]
-    assert [by["units"] for by in computed] == ["rows of one prompt", *["given labels"] * 2]
-    assert [by["method"] for by in computed] == ["influences", *["deletions"] * 2]
-    assert [by["groups"] for by in computed][1:] == [5, 5]
-    assert computed[1]["reason"] == "there are fewer than 7 given labels"
-    errors = [report["scores"][0]["standard_errors"] for report in found]
-    assert errors[1] == pytest.approx(errors[2])
-    assert errors[0]["vendi"] != pytest.approx(errors[1]["vendi"], rel=1e-3)
-
-
-def test_weights_of_a_file(score):
-    for file, weights in (("weights.txt", np.arange(N) % 4), ("halves.npy", np.arange(N) % 4 / 2)):
-        report, _ = score(X, GIVEN[0], f"--weights={file}", "--order=2")
-        found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.8), weights=weights, orders=[2])
-        (row,), expected = report["scores"], found.order(2)
-        assert row["vendi"] == pytest.approx(float(expected.decomposition.vendi), rel=1e-6)
-        errors = row["standard_errors"]["vendi"], float(expected.standard_errors.vendi)
-        assert errors[0] == pytest.approx(errors[1], rel=1e-5)  # Integers are copies.
-        assert report["inputs"]["weights"] == file
-
-
-def test_outputs_alone_give_vendi_and_rke(score):
-    options = ("--kernel=cosine", "--x64", "--order=1,2,inf", "--truncation=2", "--noerrors")
-    report, out = score(X, *options)
-    assert (report["dtype"], report["kernel"]) == ("float64", "cosine")
-    assert [row["order"] for row in report["scores"]] == [1, 2, "inf"]
-    for row, order in zip(report["scores"], (1, 2, np.inf), strict=True):
-        expected = scores(*[cosine_gram(OUTPUTS)] * 2, order=order, truncation=2)["vendi"]
-        assert row["vendi"] == pytest.approx(expected, rel=1e-10)
-        assert row["truncation"] == 2
-        assert "conditional" not in row
-        assert row["standard_errors"] is None
-    assert "sampling only" not in out
-    assert report["errors_cover"] is None
-
-
-def test_prompts_by_themselves_are_written_and_shown(score, folder):
+def test_tables_of_prompts_are_written_and_shown(score, folder):
     options = (X, T, *GIVEN, "--order=1,2", "--truncation=9", "--method=exact", "--noerrors")
     _, out = score(*options, "--weights=weights.txt", "--by_prompt=by_prompt.csv")
-    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    pairs = cv.Pairs(OUTPUTS, PROMPTS, **kernels, weights=np.arange(N) % 4)
-    with open(folder / "by_prompt.csv", newline="") as stream:
-        lines = list(csv.DictReader(stream))
-    for order, found in zip((1, 2), (lines[:30], lines[30:]), strict=True):
-        table = cv.prompt_table(pairs, order=order, truncation=9)
-        for line, own in zip(found, table.prompts, strict=True):
-            assert (line["prompt"], line["order"], line["truncation"]) == ("", str(order), "9")
-            assert (int(line["row"]), int(line["n"])) == (own.row, own.n)
-            assert float(line["score"]) == pytest.approx(own.score, rel=1e-4)
-    _, _, printed = out.partition("\n30 prompts, the least diverse first\n")
-    assert printed.splitlines()[3].startswith(f"row {table.least_diverse(1)[0].row} ")
+    pairs = cv.Pairs(OUTPUTS, PROMPTS, **KERNELS, weights=WEIGHTS)
+    tables = [cv.prompt_table(pairs, order=order, truncation=9) for order in (1, 2)]
+    lines = [line for table in tables for line in table.lines()]
+    assert (folder / "by_prompt.csv").read_text() == comma_separated(lines)
+    assert out.endswith(f"\n{tables[0]}\n\n{tables[1]}\n")
 
 
 @pytest.mark.slow
 def test_a_profile_is_drawn_printed_and_written(score, folder):
     options = (X, T, *GIVEN, "--order=2", "--noerrors", "--seed=3")
     report, out = score(*options, "--weights=weights.txt", "--profile=over.svg")
-    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    over = cv.profile(OUTPUTS, PROMPTS, **kernels, weights=np.arange(N) % 4, seed=3)
+    over = cv.profile(OUTPUTS, PROMPTS, **KERNELS, weights=WEIGHTS, seed=3)
     assert out.endswith(f"\n\n{over}\n")
-    assert report["profile"]["curves"]["vendi"][""]["values"] == pytest.approx(over.values.vendi[0])
+    assert report["profile"] == written(over)
     assert "<svg" in (folder / "over.svg").read_text()
 
 
@@ -228,47 +170,36 @@ def test_pictures_are_embedded_and_paired_by_name_or_by_order(score, folder):
     assert report["inputs"]["prompt_column"] == "text"
 
 
-def test_columns_and_default_encoders_are_named(score, monkeypatch):
+def test_columns_and_the_default_encoder_are_named_and_told_of_long_texts(score, monkeypatch):
     monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Others, raising=False)
-    report, out = score("qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
+    monkeypatch.setattr(fake_encoders.Others, "made_with", received := [])
+    words = ("qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
+    for way in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
+        report, out = score(*words, *way)
+    assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
     encoder = {"text_encoder": "others", "text_encoder_path": "fake_encoders:Others"}
     columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
     assert report["inputs"] == {"outputs": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
 
 
-def test_long_texts_reach_the_default_encoder(score, monkeypatch):
-    received = []
-
-    def make(**options):
-        received.append(options)
-        return fake_encoders.Means()
-
-    monkeypatch.setattr(encoders, "load_minilm", make, raising=False)
-    for more in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
-        score("answers.txt", "--cache=cache", *RULED, *more)
-    assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
+READ = [
+    f"{X} --json=x.npy",
+    f"{X} {WIDTH} --groups_file=labels.txt --json=labels.txt",
+    f"{X} --prompts=prompts.txt --json=./prompts.txt",
+    "answers.txt --cache=kept --json=kept/rows.npz",
+    "photos --json=photos/1.PNG",
+]
 
 
-WIDTH = "--output_bandwidth=1"
-READ = {
-    "outputs": (X, "--json=x.npy"),
-    "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
-    "texts": (X, "--prompts=prompts.txt", "--json=./prompts.txt"),
-    "the cache": ("answers.txt", "--cache=kept", "--json=kept/rows.npz"),
-    "a picture": ("photos", "--json=photos/1.PNG"),
-}
-
-
-@pytest.mark.parametrize("name", READ)
-def test_a_file_that_is_read_is_never_replaced(folder, name):
-    (folder / "kept").mkdir(exist_ok=True)
-    (folder / "kept" / "rows.npz").write_text("rows")
-    (folder / "photos").mkdir(exist_ok=True)
-    (folder / "photos" / "1.PNG").write_bytes(b"a picture")
+def test_a_file_that_is_read_is_never_replaced(folder):
+    for name in ("kept/rows.npz", "photos/1.PNG"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("kept")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
-        __main__.main(["", "score", *READ[name], "--overwrite"])
+    for words in READ:
+        with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
+            __main__.main(["", "score", *words.split(), "--overwrite"])
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -300,85 +231,93 @@ def test_json_to_standard_output_is_alone_there_whatever_an_encoder_prints(folde
 
 NO_EFFECT = "has no effect"
 FAKE = "--text_encoder=fake_encoders:Means"
+MODELS = "x.npy halves.npy"
 BAD_INPUTS = {
-    # Of the parser.
-    f"{X} --orders=2": "unknown flag --orders; did you mean --order? --help lists all flags.",
-    f"{X} --prompts=": "--prompts: received nothing",
-    f"{X} --truncation=1.5": "--truncation: expected a whole number, received '1.5'; --help",
-    f"{X} --x64=perhaps": "--x64: expected true or false, received",
-    f"{X} {WIDTH} --order=1,none": "--order: expected a number, received '1,none'",
-    f"{X} {WIDTH} --order=1,0": "--order: expected a number above 0",
-    f"{X} {WIDTH} --order=1,1.0": "--order: 1 is given twice; give it once.",
-    f"{X} --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polynomial'",
-    f"{X} t.npy": "expected one model, each a file or the folder of its pictures, received 2",
+    "score x.npy --orders=2": "unknown flag --orders; did you mean --order? --help lists all",
     "rank": "expected one of score, compare, plan, report, enough, received 'rank'",
-    # Of the library, by the name of the flag.
-    f"{X} {WIDTH} --truncation=0": "--truncation: expected",
-    f"{X} --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
+    # Values of flags.
+    f"score {X} {WIDTH} --order=1,0": "--order: expected a number above 0",
+    f"score {X} {WIDTH} --truncation=0": "--truncation: expected",
+    "score --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polyn",
+    "score --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
+    "score --prompt_bandwidth=0": "--prompt_bandwidth: expected a finite number above 0",
+    "score --seed=-1": "--seed: expected an integer of at least 0, received -1",
+    "compare --level=0": "--level: expected a number above 0 and below 1, received 0.0.",
+    "compare --level=1": "--level: expected a number above 0 and below 1, received 1.0.",
+    "compare --equal_ratio=1": "--equal_ratio: expected a number above 1, received 1.0.",
+    "compare --rule=mean": "--rule: expected one of variance, std, median, received 'mean'.",
+    "compare --profile=over.txt": "--profile: expected a file ending in .png, .pdf, .svg, received",
+    "compare --record=r.txt": "--record: expected a file ending in .json",
+    "plan --most_prompts=6": "--most_prompts: expected a number at least 7, received 6.",
+    "plan --order=0": "--order: expected a number above 0",
+    "report --output=a.pdf": "--output: expected a file ending in .html, .htm, received 'a.pdf'.",
+    f"report {MODELS}": "--output: expected the file of the page",
     # Files and arrays.
-    f"{X} {T} --by_prompt=x.npy": "--by_prompt=x.npy would replace x.npy, which",
-    f"{X} {WIDTH} --json=/dev/null/x": "--json: /dev/null/x cannot be written",
-    f"{X} {WIDTH} --groups_file=blank.txt": "--groups_file: blank.txt, line 2: is blank",
-    f"{X} {WIDTH} --weights=words.txt": "words.txt: expected numbers: could not convert",
-    f"{X} {WIDTH} --weights=negative.txt": (
+    f"score {X} {T} --by_prompt=x.npy": "--by_prompt=x.npy would replace x.npy, which",
+    f"score {X} {WIDTH} --json=/dev/null/x": "--json: /dev/null/x cannot be written",
+    f"score {X} {WIDTH} --groups_file=blank.txt": "--groups_file: blank.txt, line 2: is blank",
+    f"score {X} {WIDTH} --weights=words.txt": "words.txt: expected numbers: could not convert",
+    f"score {X} {WIDTH} --weights=negative.txt": (
         "--weights: negative.txt: expected non-negative numbers, received -0.5 in row 1"
     ),
-    f"{X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
-    f"{X} --prompts=t.npz --prompts_key=text": "labels, prompts",
-    f"{X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
-    f"answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",
+    f"score {X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
+    f"score {X} --prompts=t.npz --prompts_key=text": "labels, prompts",
+    f"score {X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
+    f"score answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",
+    f"compare {MODELS} x.npz --prompts=t.npy,x.npy": (
+        "--prompts: expected one file, or one for each of 3 models, received 't.npy,x.npy'"
+    ),
+    f"compare {X} labels.txt": (
+        "expected outputs of one kind, received embeddings of x (x.npy) and texts of labels"
+    ),
+    f"compare {MODELS} --prompts=t.npy,labels.txt": (
+        "--prompts: expected texts for all models, or embeddings for all"
+    ),
+    # Models.
+    "score": "expected one model, each a file or the folder of its pictures, received 0",
+    "score x.npy t.npy": "expected one model, each a file or the folder of its pictures, receive",
+    "compare": "expected models, each a file or",
+    "compare x.npy x.npy": "'x.npy' names both x.npy and x.npy; give names",
+    "compare x= t.npy": "'x=': expected a path, or name=path",
+    "compare absent x.npy": "absent: there is no such file or folder",
     # Flags that contradict one another, or do nothing.
-    "": "expected one model, each a file or the folder of its pictures, received 0",
-    f"{X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
-    f"{X} {WIDTH} --noerrors --groups_file=labels.txt": "--errors and --groups_file: give one",
-    f"{X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
-    f"{X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
-    f"{X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
-    f"{X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
-    f"{X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
-    f"{X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
-    "answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
-    f"{X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
-    f"{X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
-    f"{X} --kernel=cosine --profile=over.png": f"--profile=over.png: {NO_EFFECT}",
-    f"answers.txt {FAKE} --encoder_device=cpu": f"--encoder_device=cpu: {NO_EFFECT}",
-    f"answers.txt {FAKE} --encoder_batch_size=8": f"--encoder_batch_size=8: {NO_EFFECT}",
+    f"score {X} {WIDTH} --by_prompt=t.csv": "--by_prompt=t.csv needs --prompts",
+    f"score {X} {WIDTH} --noerrors --groups_file=labels.txt": "--errors and --groups_file: give",
+    f"score {X} {T} --prompt_bandwidth=1 --equal_prompts": "--prompt_bandwidth and --equal_prompts",
+    "score --similarity=a --class_field=b": "--similarity and --class_field: give one or",
+    "score --class_field=a --cache=b": "--class_field and --cache: give one or the other.",
+    "score --class_field=a --text_encoder=b": "--class_field and --text_encoder: give one",
+    "score --long_texts=cut --text_encoder=b": "--long_texts and --text_encoder: give one",
+    "score --equal_prompts --similar_prompts": "--equal_prompts and --similar_prompts: give",
+    "plan x.npy --quality_field=a --at_least=1": f"--quality_field: {NO_EFFECT} on a plan",
+    f"score {X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
+    f"score {X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
+    f"score {X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
+    f"score {X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
+    f"score {X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
+    "score answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
+    f"score {X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
+    f"score {X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
+    f"score {X} --kernel=cosine --profile=over.png": f"--profile=over.png: {NO_EFFECT}",
+    f"score answers.txt {FAKE} --encoder_device=cpu": f"--encoder_device=cpu: {NO_EFFECT}",
+    f"score answers.txt {FAKE} --encoder_batch_size=8": f"--encoder_batch_size=8: {NO_EFFECT}",
 }
 
 
-def test_flags_are_typed_checked_and_written_in_several_ways(folder):
-    argv = [X, "--prompts", "t.npy", "--x64", "word", "--noerrors", "--seed", "3", "--order=1,inf"]
-    words, given = flags.parse(Score, argv)
-    assert words == ["x.npy", "word"]
-    assert (given.prompts, given.x64, given.errors, given.seed) == ("t.npy", True, False, 3)
-    assert given.order == (1.0, np.inf)
+@pytest.mark.parametrize("words", BAD_INPUTS)
+def test_bad_input_gets_one_clear_line_before_anything_is_computed(folder, capfd, words):
+    with pytest.raises((ValueError, OSError)) as error:
+        __main__.main(["condvendi", *words.split()])
+    assert BAD_INPUTS[words] in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_paths_of_flags_are_those_that_are_given():
+    words, given = flags.parse(Score, [X, "--prompts", "t.npy", "--json=o", "--noerrors", "word"])
+    assert words == ["x.npy", "word"] and not given.errors
     assert given.paths(options.Source) == {"--prompts": "t.npy"}
-    _, again = flags.parse(Score, ["--x64=false", "--errors=true", "--json=o"])
-    assert (again.x64, again.errors, again.paths(options.Target)) == (False, True, {"--json": "o"})
-    with pytest.raises(ValueError, match="--seed: expected an integer of at least 0, received -1"):
-        flags.parse(Score, ["--seed=-1"])
-
-
-@pytest.mark.parametrize(
-    ("verb", "argv", "message"),
-    [
-        (Compare, "--level=0", "--level: expected a number above 0 and below 1, received 0.0."),
-        (Compare, "--level=1", "--level: expected a number above 0 and below 1, received 1.0."),
-        (Compare, "--equal_ratio=1", "--equal_ratio: expected a number above 1, received 1.0."),
-        (Compare, "--rule=mean", "--rule: expected one of variance, std, median, received 'mean'."),
-        (Plan, "--most_prompts=6", "--most_prompts: expected a number at least 7, received 6."),
-        (Plan, "--order=0", "--order: expected a number above 0"),
-        (Report, "--output=a.txt", "--output: expected a file ending in .html, .htm, received 'a."),
-        (Score, "--prompt_bandwidth=0", "--prompt_bandwidth: expected a finite number above 0"),
-        (Score, "--similarity=a --class_field=b", "--similarity and --class_field: give one or"),
-        (Score, "--class_field=a --cache=b", "--class_field and --cache: give one or the other."),
-        (Score, "--long_texts=cut --text_encoder=b", "--long_texts and --text_encoder: give one"),
-        (Score, "--equal_prompts --similar_prompts", "--equal_prompts and --similar_prompts: give"),
-    ],
-)
-def test_flags_of_a_verb_are_checked_before_files_are_read(verb, argv, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        flags.parse(verb, argv.split())
+    assert given.paths(options.Target) == {"--json": "o"}
 
 
 def test_a_method_has_its_key_of_the_seed():
@@ -454,50 +393,42 @@ def test_programs_are_not_kept_where_jax_says_so_or_they_would_be_wrong(tmp_path
     assert not (tmp_path / "condvendi_jax").exists()
 
 
-@pytest.mark.parametrize("arguments", BAD_INPUTS)
-def test_bad_input_gets_one_clear_line(folder, capfd, arguments):
-    verb = () if arguments == "rank" else ("score",)
-    with pytest.raises((ValueError, OSError)) as error:
-        __main__.main(["condvendi", *verb, *arguments.split()])
-    assert BAD_INPUTS[arguments] in str(error.value)
-    assert "\n" not in str(error.value)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_exit_statuses(folder):
     found = _started(folder, "score", "absent.npy", "--json=absent.json")
     assert found == (2, "", ["error: absent.npy: there is no such file."])
     status, out, err = _started(folder, "score", X, T, *GIVEN, "--order=2")
     assert status == 0 and out.startswith("\n".join(err) + "\nDifferent outputs to one prompt")
     assert err[0].startswith("WARNING: different prompts count as alike (RKE 6.4 of 30")
-    status, out, err = _started(folder)  # Without a verb the help answers a mistake.
-    assert (status, out) == (2, "")
-    assert "usage: condvendi VERB" in "\n".join(err)
 
 
-def test_help_and_version(folder, capfd):
-    for arguments, words in (
-        (("--help",), "usage: condvendi VERB"),
-        (("--version",), "0.2.0"),
-        (("score", "--help"), "--x64"),
-        (("compare", "-h"), "--csv"),
-    ):
+def test_help_and_version(capfd):
+    for arguments, words in {
+        "--help": "usage: condvendi VERB",
+        "--version": cv.__version__,
+        "score --help": "--x64",
+        "compare -h": "--csv",
+    }.items():
         with contextlib.suppress(SystemExit):
-            assert __main__.main(["condvendi", *arguments]) is None
+            assert __main__.main(["condvendi", *arguments.split()]) is None
         out, err = capfd.readouterr()
-        assert words in out
-        assert err == ""
+        assert words in out and err == ""
+    assert __main__.main(["condvendi"]) == 2  # Without a verb the help answers a mistake.
+    out, err = capfd.readouterr()
+    assert out == "" and "usage: condvendi VERB" in err
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder):
-    """As in `condvendi score ... | head -1`, with a pipe that nobody reads; files are written."""
+def test_files_are_written_where_nobody_reads_standard_output_or_it_is_closed(folder):
+    """As in `condvendi score ... | head -1`; what is printed goes into no file."""
+    words = ("score", X, "--order=2", WIDTH)
     reading, writing = os.pipe()
     os.close(reading)
-    words = ("score", X, "--order=2", WIDTH, "--json=seen.json")
-    assert _started(folder, *words, stdout=writing) == (1, None, [])
+    assert _started(folder, *words, "--json=seen.json", stdout=writing) == (1, None, [])
     os.close(writing)
-    assert json.loads((folder / "seen.json").read_text())["n"] == N
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND]
+    assert _started(folder, *words, "--json=kept.json", command=shell) == (0, "", [])
+    for name in ("seen.json", "kept.json"):
+        assert json.loads((folder / name).read_text())["n"] == N
 
 
 def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monkeypatch):
@@ -508,14 +439,6 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
     with pytest.raises(OSError, match="no space left"):
         __main__.main(["", "score", X, "--order=2", WIDTH, "--json=full.json"])
     assert "Different outputs: about" in capfd.readouterr().out
-
-
-@pytest.mark.slow
-def test_what_is_printed_goes_into_no_file_where_standard_output_is_closed(folder):
-    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND]
-    words = ["score", X, "--order=2", WIDTH, "--json=kept.json"]
-    assert _started(folder, *words, command=shell) == (0, "", [])
-    assert json.loads((folder / "kept.json").read_text())["n"] == N
 
 
 def test_a_full_disk_behind_standard_output_is_one_line(folder):

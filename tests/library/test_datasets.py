@@ -36,9 +36,7 @@ EMBEDDED = [  # The prompts, their kernel, whether they are `similar_prompts`, a
 
 
 @pytest.mark.parametrize(("prompts", "kernel", "similar", "embedded"), EMBEDDED)
-def test_prompts_are_embedded_where_they_are_compared_by_similarity(
-    prompts, kernel, similar, embedded
-):
+def test_prompts_are_embedded_if_compared_by_similarity(prompts, kernel, similar, embedded):
     embed = {"outputs": _lengths, "prompts": _lengths}
     data = datasets.Dataset({"A": ONCE, "B": ONCE}, prompts, embed)
     assert data.embedded(kernel, similar) == ["outputs", *["prompts"] * embedded]
@@ -70,11 +68,8 @@ def test_prompts_are_known_by_their_texts_and_the_bandwidth_of_the_encoder_is_th
     encoder = LoadedEncoder(types.SimpleNamespace(bandwidth=0.25, name="short"), "a:b")
     embed = {"outputs": _lengths, "prompts": _lengths}
     data = datasets.Dataset({"": ["a", "bb", "ccc", "d"]}, ONCE, embed, None, encoder)
-    options = {
-        "prompt_kernel": cv.Gaussian(1.0),
-        "similar_prompts": False,
-        "key": jax.random.key(0),
-    }
+    options = {"prompt_kernel": cv.Gaussian(1.0), "similar_prompts": False}
+    options["key"] = jax.random.key(0)
     words = "fits people's judgements with short"
     for kernel, rule, bandwidth, told in (
         (None, "auto", 0.25, words),

@@ -1,7 +1,10 @@
 """Embeddings belong to contents and encoders, whatever the files are called."""
 
 import pathlib
+import re
 import sys
+import warnings
+from unittest import mock
 
 import fake_encoders
 import numpy as np
@@ -44,27 +47,24 @@ def test_an_import_path_names_an_encoder_or_what_gives_one(attribute):
     assert (loaded.encoder is fake_encoders.ready) == (attribute == "ready")
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ("fake_encoders", "'fake_encoders': .*st:fake_encoders, or package.module:attribute"),
-        ("no_such_module:x", "no_such_module:x: cannot be imported: No module"),
-        ("openclip:a/b", "openclip:a/b: cannot be .* st:, open_clip:, timm:"),
-        (
-            "clip",
-            "'clip': expected open_clip:ARCH/PRETRAINED, timm:NAME or st:NAME, such as open_clip:V",
-        ),
-        ("openai/clip-vit-base-patch32", "such as open_clip:ViT-B-32/openai"),
-        ("dinov2", "such as timm:vit_small_patch14_dinov2.lvd142m"),
-        ("all-mpnet-base-v2", "such as st:all-mpnet-base-v2"),
-        ("fake_encoders:absent", "cannot be imported: .*has no attribute 'absent'"),
-        ("fake_encoders:make_nothing", "gives int, which has no `encode`"),
-        ("fake_encoders:NeedsArguments", "could not be made: TypeError: .*width"),
-        ("fake_encoders:make_without_weights", "could not be made: the weights .*pip install"),
-    ],
-)
-def test_what_is_no_encoder_is_refused(spec, words):
-    with pytest.raises(ValueError, match=words):
+NO_ENCODER = {
+    "fake_encoders": "'fake_encoders': .*st:fake_encoders, or package.module:attribute",
+    "no_such_module:x": "no_such_module:x: cannot be imported: No module",
+    "openclip:a/b": "openclip:a/b: cannot be .* st:, open_clip:, timm:",
+    "clip": "'clip': expected open_clip:ARCH/PRETRAINED, timm:NAME or st:NAME, such as open_clip:V",
+    "openai/clip-vit-base-patch32": "such as open_clip:ViT-B-32/openai",
+    "dinov2": "such as timm:vit_small_patch14_dinov2.lvd142m",
+    "all-mpnet-base-v2": "such as st:all-mpnet-base-v2",
+    "fake_encoders:absent": "cannot be imported: .*has no attribute 'absent'",
+    "time:time": "gives float, which has no `encode`",
+    "datetime:date": "could not be made: TypeError: .*year",
+    "fake_encoders:make_without_weights": "could not be made: the weights .*pip install",
+}
+
+
+@pytest.mark.parametrize("spec", NO_ENCODER)
+def test_what_is_no_encoder_is_refused(spec):
+    with pytest.raises(ValueError, match=NO_ENCODER[spec]):
         load_encoder(spec, Others)
 
 
@@ -83,32 +83,28 @@ def test_texts_are_embedded_once_each(tmp_path):
         np.testing.assert_array_equal(embed(texts, Means(), kind="texts", cache=tmp_path), ROWS)
 
 
-class Table:
-    """Rows of texts, as they are written down."""
+class Encoded:
+    """An encoder by a function of the items."""
 
-    name = "table"
+    name = "given"
 
-    def __init__(self, **rows):
-        self.rows = rows
-
-    def encode(self, items):
-        return np.array([self.rows[item] for item in items], np.float32)
+    def __init__(self, encode):
+        self.encode = encode
 
 
 def test_different_texts_of_one_embedding_are_counted_also_where_all_rows_are_kept(tmp_path):
     far, near = [0.3, -0.2, 0.1], [0.300001, -0.2, 0.1]  # A relative difference of 3e-6.
-    encoder = Table(b=far, c=[0.3001, -0.2, 0.1], a=near, d=[0, 0, 0], e=[0, 0, 0], f=far)
+    rows = dict(b=far, c=[0.3001, -0.2, 0.1], a=near, d=[0, 0, 0], e=[0, 0, 0], f=far)
     words = (
-        r"^table: 5 of 6 different texts have the embedding of another, which no kernel tells "
+        r"^given: 5 of 6 different texts have the embedding of another, which no kernel tells "
         r"apart, for example 'b' and '[af]'\. An encoder may not know some words"
     )
-    for _ in range(2):
-        with pytest.warns(UserWarning, match=words) as caught:
-            embed([*"bcadefbb"], encoder, kind="texts", cache=tmp_path)
-        assert len(caught) == 1
-    for large in (1e37, 1e-30):
-        rows = {name: np.multiply(row, large) for name, row in encoder.rows.items()}
-        embed([*"bcdbb"], Table(**rows), kind="texts", cache=tmp_path / f"{large}")
+    for scale in (1, 1, 1e37, 1e-30):
+        encoder = Encoded(lambda items, s=scale: np.array([np.multiply(rows[x], s) for x in items]))
+        texts, folder = [*("bcadefbb" if scale == 1 else "bcdbb")], tmp_path / f"{scale}"
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            embed(texts, encoder, kind="texts", cache=folder)
+        assert len(caught) == (scale == 1) and all(re.search(words, str(c.message)) for c in caught)
 
 
 def test_different_pictures_of_one_embedding_are_counted(folder, tmp_path):
@@ -121,17 +117,13 @@ def test_different_pictures_of_one_embedding_are_counted(folder, tmp_path):
 
 
 def test_a_square_encoder_gets_squares_and_rows_of_its_own(folder, tmp_path):
-    means = Means()
-    assert _levels(embed(list_images(folder), means, kind="images", cache=tmp_path)) == [
-        *(10, 20, 30, 40, 20)
-    ]
+    means, squares = Means(), Squares()
+    rows = embed(list_images(folder), means, kind="images", cache=tmp_path)
+    assert _levels(rows) == [10, 20, 30, 40, 20]
     assert [picture.shape for picture in means.seen[0]] == [(6, 12, 3), (8, 12, 3)] * 2
-    encoder = Squares()
-    embed(list_images(folder), encoder, kind="images", cache=tmp_path)
-    assert {picture.shape for picture in encoder.seen[0]} == {(8, 8, 3)}
-    encoder.side = 4
-    embed(list_images(folder), encoder, kind="images", cache=tmp_path)
-    assert {picture.shape for picture in encoder.seen[1]} == {(4, 4, 3)}
+    for call, squares.side in enumerate((8, 4)):
+        embed(list_images(folder), squares, kind="images", cache=tmp_path)
+        assert {picture.shape for picture in squares.seen[call]} == {(squares.side,) * 2 + (3,)}
 
 
 def test_renamed_and_reordered_files_keep_their_rows_and_changed_ones_do_not(folder, tmp_path):
@@ -274,38 +266,22 @@ def test_the_default_folder_is_the_users_cache(tmp_path, monkeypatch):
 
 
 def test_a_named_folder_must_be_writable_and_the_default_need_not(tmp_path, monkeypatch):
-    blocked = tmp_path / "file"
+    blocked, encoder = tmp_path / "file", Means()
     blocked.touch()
-    encoder = Means()
     with pytest.raises(OSError, match="file"):
         embed(TEXTS, encoder, kind="texts", cache=blocked)
     assert encoder.count == 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     with pytest.warns(UserWarning, match="embeddings are not kept: .*file"):
-        got = embed(TEXTS, encoder, kind="texts")
-    np.testing.assert_array_equal(got, ROWS)
-
-
-def test_a_full_disk_costs_the_cache_and_not_the_embeddings(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
+        np.testing.assert_array_equal(embed(TEXTS, encoder, kind="texts"), ROWS)
+    blocked.unlink()
+    # On a full disk the cache is lost, and not the embeddings.
     monkeypatch.setattr(embedding, "_BATCHES", {"texts": 1})
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np, "savez", mock.Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.warns(UserWarning, match="no longer kept: .*No space left") as caught:
         np.testing.assert_array_equal(embed(TEXTS, Means(), kind="texts", cache=tmp_path), ROWS)
     assert len(caught) == 1
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-class Wrong:
-    name = "wrong"
-
-    def __init__(self, answer):
-        self._answer = answer
-
-    def encode(self, items):
-        return self._answer(items)
 
 
 class Tensor:
@@ -313,19 +289,19 @@ class Tensor:
         raise RuntimeError("it requires a gradient")
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (lambda items: np.zeros(len(items)), r"expected embeddings \[5, d\], received \[5\]"),
-        (lambda items: np.array([["a"]] * len(items)), "expected real numbers, received <U1"),
-        (lambda items: np.diag([1, 1, np.nan, 1, 1]), "NaN or infinity for 'c'"),
-        (lambda items: np.diag([1, 1e300, 1, 1, 1]), "NaN or infinity for 'b'"),
-        (lambda items: Tensor(), "expected arrays, received it requires a gradient"),
-    ],
-)
+WRONG = [  # Of the texts a to e.
+    (lambda items: np.zeros(len(items)), r"expected embeddings \[5, d\], received \[5\]"),
+    (lambda items: np.array([["a"]] * len(items)), "expected real numbers, received <U1"),
+    (lambda items: np.diag([1, 1, np.nan, 1, 1]), "NaN or infinity for 'c'"),
+    (lambda items: np.diag([1, 1e300, 1, 1, 1]), "NaN or infinity for 'b'"),
+    (lambda items: Tensor(), "expected arrays, received it requires a gradient"),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), WRONG)
 def test_what_is_no_row_an_item_is_refused_and_not_kept(tmp_path, answer, words):
-    with pytest.raises(ValueError, match=f"wrong: .*{words}"):
-        embed(list("abcde"), Wrong(answer), kind="texts", cache=tmp_path)
+    with pytest.raises(ValueError, match=f"given: .*{words}"):
+        embed(list("abcde"), Encoded(answer), kind="texts", cache=tmp_path)
     assert _shards(tmp_path) == []
 
 
@@ -347,36 +323,26 @@ def test_an_encoder_that_fails_is_named_with_the_start_of_its_batch():
 
 
 def test_rows_of_two_lengths_are_refused(tmp_path):
-    encoder = Wrong(lambda items: np.ones((len(items), len(items[0]))))
+    encoder = Encoded(lambda items: np.ones((len(items), len(items[0]))))
     embed(["a"], encoder, kind="texts", cache=tmp_path)
-    with pytest.raises(ValueError, match="wrong: gave rows of 1 and of 2 numbers"):
+    with pytest.raises(ValueError, match="given: gave rows of 1 and of 2 numbers"):
         embed(["a", "ab"], encoder, kind="texts", cache=tmp_path)
 
 
-@pytest.mark.parametrize("item", [None, b"a", ["a"]])
-def test_item_that_is_no_text_is_refused(tmp_path, item):
-    words = rf"items\[1\]: expected a text \(str\), received {type(item).__name__} "
-    with pytest.raises(TypeError, match=words):
-        embed(["a", item], Means(), kind="texts", cache=tmp_path)
-    assert _shards(tmp_path) == []
-
-
-@pytest.mark.parametrize(("kind", "item"), [("texts", "hello"), ("images", pathlib.Path("a"))])
-def test_one_item_instead_of_a_sequence_is_refused(tmp_path, kind, item):
-    words = f"items: expected a sequence, received one {type(item).__name__}; .* pass a list"
-    with pytest.raises(TypeError, match=words):
-        embed(item, Means(), kind=kind, cache=tmp_path)
-
-
-def test_bad_items_are_named(folder, tmp_path):
-    encoder = Means()
-    with pytest.raises(ValueError, match="no texts to embed"):
-        embed([], encoder, kind="texts", cache=tmp_path)
-    with pytest.raises(ValueError, match="expected one of images, texts, received 'video'"):
-        embed(TEXTS, encoder, kind="video", cache=tmp_path)
-    with pytest.raises(OSError, match=r"absent\.png"):
-        embed([*list_images(folder), folder / "absent.png"], encoder, kind="images", cache=tmp_path)
-    assert encoder.count == 0
+def test_items_that_cannot_be_embedded_are_named(folder, tmp_path):
+    encoder, images, several = Means(), list_images(folder), r"expected a sequence, received one"
     (folder / "5.png").write_bytes((folder / "0.png").read_bytes()[:-30])
-    with pytest.raises(ValueError, match=r"5\.png: cannot be decoded as"):
-        embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    for items, kind, words in (
+        (["a", None], "texts", r"items\[1\]: expected a text \(str\), received NoneType "),
+        (["a", b"a"], "texts", r"items\[1\]: expected a text \(str\), received bytes "),
+        (["a", ["a"]], "texts", r"items\[1\]: expected a text \(str\), received list "),
+        ("hello", "texts", f"items: {several} str; .* pass a list"),
+        (pathlib.Path("a"), "images", f"items: {several} PosixPath; .* pass a list"),
+        ([], "texts", "no texts to embed"),
+        (TEXTS, "video", "expected one of images, texts, received 'video'"),
+        ([*images, folder / "absent.png"], "images", r"absent\.png"),
+        ([*images, folder / "5.png"], "images", r"5\.png: cannot be decoded as"),
+    ):
+        with pytest.raises((TypeError, ValueError, OSError), match=words):
+            embed(items, encoder, kind=kind, cache=tmp_path)
+        assert encoder.count == 0 and _shards(tmp_path) == []

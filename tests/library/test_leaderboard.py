@@ -9,6 +9,7 @@ import uuid
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from processes import write_lines
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -24,6 +25,9 @@ SPREADS = {"few": 0.2, "some": 0.25, "many": 1.0}
 METRIC = "condvendi_jax.conditional_rke.unbiased"
 
 
+KERNEL = {"output_kernel": cv.Gaussian(WIDTH), "orders": [2]}
+
+
 def outputs(model, prompts=12):
     rng = np.random.default_rng([*model.encode()])
     shape = prompts, ANSWERS[model], 3
@@ -35,10 +39,14 @@ def asked(model, prompts=PROMPTS):
     return [prompt for prompt in prompts for _ in range(ANSWERS[model])]
 
 
-def compared(width=WIDTH, models=tuple(ANSWERS), **options):
-    rows = {m: outputs(m).reshape(-1, 3) for m in models}
-    kernel = {"output_kernel": cv.Gaussian(width), "orders": [2], **options}
-    return cv.compare(rows, {m: asked(m) for m in models}, **kernel, profile=False)
+def evaluated(model="few", prompts=PROMPTS, **options):
+    rows = outputs(model, len(prompts)).reshape(-1, 3)
+    return cv.evaluate(rows, asked(model, prompts), **{**KERNEL, **options})
+
+
+def compared(**options):
+    rows = {m: outputs(m).reshape(-1, 3) for m in ANSWERS}
+    return cv.compare(rows, {m: asked(m) for m in ANSWERS}, **{**KERNEL, **options}, profile=False)
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +61,12 @@ def made(whole):
 
 
 def result_of(record, metric=METRIC):
-    (result,) = (
-        r for r in record["evaluation_results"] if r["metric_config"]["metric_id"] == metric
-    )
-    return result
+    by_metric = {r["metric_config"]["metric_id"]: r for r in record["evaluation_results"]}
+    return by_metric[metric]
+
+
+def parameters_of(record):
+    return result_of(record)["metric_config"]["metric_parameters"]
 
 
 def details_of(record):
@@ -82,7 +92,7 @@ def test_a_record_has_the_similarity_of_each_prompt(made):
 
 
 def test_a_record_says_what_it_belongs_to(made, whole):
-    parameters = result_of(made["few"])["metric_config"]["metric_parameters"]
+    parameters = parameters_of(made["few"])
     assert (parameters["encoder"], parameters["encoder_revision"]) == ("fake", "1")
     assert (parameters["order"], parameters["unbiased"]) == (2, True)
     assert (parameters["outputs_bandwidth"], parameters["outputs"]) == (WIDTH, 48)
@@ -90,26 +100,26 @@ def test_a_record_says_what_it_belongs_to(made, whole):
     library = made["few"]["eval_library"]
     assert (library["name"], library["version"]) == ("condvendi_jax", cv.__version__)
     plug_in = result_of(made["few"], METRIC.removesuffix(".unbiased"))["score_details"]["score"]
-    scores = whole.evaluations["few"].order(2).decomposition
-    assert plug_in == pytest.approx(float(scores.conditional), rel=1e-6)
-    alone = whole.evaluations["few"].record("lab/few", name="mine", organization="us")
+    few = whole.evaluations["few"]
+    assert plug_in == pytest.approx(float(few.order(2).decomposition.conditional), rel=1e-6)
+    alone = few.record("lab/few", name="mine", organization="us")
     assert alone["model_info"]["id"] == "lab/few" and alone["model_info"]["developer"] == "lab"
     assert alone["evaluation_id"].startswith("mine/lab/few/")
     assert alone["source_metadata"]["source_organization_name"] == "us"
-
-
-def test_the_revision_of_an_encoder_is_that_of_its_weights(whole):
-    """The version of their package or, of encoders by name, what their details say."""
-
-    def known(**about):
+    assert parameters_of(few.record("few", encoder="mine"))["encoder"] == "mine"
+    for model in (None, 5, "", "/", "lab/ "):
+        with pytest.raises(ValueError, match="model: expected a name such as developer/model"):
+            few.record(model)
+    for about, revision in (  # Of an encoder: that of its weights.
+        ({"package": "numpy"}, f"numpy {np.__version__}"),
+        ({"details": {"revision": "abc", "weights": "def"}}, "abc"),
+        ({"details": {"weights": "def"}}, "def"),
+        ({"package": "no-such-package"}, None),
+        ({}, None),
+    ):
         loaded = embedding.as_loaded(type("Encoder", (), {"name": "mine", **about})())
-        record = whole.evaluations["few"].record("few", encoder=loaded.described("texts"))
-        return result_of(record)["metric_config"]["metric_parameters"]["encoder_revision"]
-
-    assert known(package="numpy") == f"numpy {np.__version__}"
-    assert known(details={"revision": "abc", "weights": "def"}) == "abc"
-    assert known(details={"weights": "def"}) == "def"
-    assert known(package="no-such-package") is known() is None
+        record = few.record("few", encoder=loaded.described("texts"))
+        assert parameters_of(record)["encoder_revision"] == revision
 
 
 def same(one, two):
@@ -134,24 +144,21 @@ def test_records_alone_give_the_comparison_of_the_answers(made, options):
 
 
 def test_models_are_compared_on_the_prompts_that_they_share(made):
-    part = {m: outputs(m).reshape(-1, 3) for m in ("few", "many")}
-    part["many"] = part["many"][: 8 * 5]
-    names = {"few": asked("few"), "many": asked("many")[: 8 * 5]}
-    kernel = {"output_kernel": cv.Gaussian(WIDTH), "orders": [2]}
-    expected = cv.compare(part, names, **kernel, profile=False)
-    alone = cv.evaluate(part["many"], names["many"], **kernel).record("many", encoder=ENCODER)
+    rows = {"few": outputs("few").reshape(-1, 3), "many": outputs("many")[:8].reshape(-1, 3)}
+    names = {"few": asked("few"), "many": asked("many", PROMPTS[:8])}
+    alone = cv.evaluate(rows["many"], names["many"], **KERNEL).record("many", encoder=ENCODER)
     found = inference.leaderboard({"few": made["few"], "many": alone})
-    same(found, expected)
+    same(found, cv.compare(rows, names, **KERNEL, profile=False))
     assert found.shared_prompts.all == 8
-    other = cv.evaluate(part["many"], [f"other {p}" for p in names["many"]], **kernel)
-    apart = {"few": made["few"], "many": other.record("many", encoder=ENCODER)}
+    other = evaluated("many", [f"other {p}" for p in PROMPTS]).record("many", encoder=ENCODER)
+    apart = {"few": made["few"], "many": other}
     assert "few and many (0) share fewer than 7 prompts" in str(inference.leaderboard(apart))
     assert inference.leaderboard(apart, one_population=True).main[0].tested
 
 
 def changed(record, **parameters):
     record = copy.deepcopy(record)
-    result_of(record)["metric_config"]["metric_parameters"] |= parameters
+    parameters_of(record).update(parameters)
     return record
 
 
@@ -182,20 +189,19 @@ def test_what_is_not_comparable_is_left_out_with_the_reason(made):
 def test_a_record_that_was_changed_is_refused(made):
     record = copy.deepcopy(made["few"])
     result_of(record)["score_details"]["score"] *= 1.1
-    with pytest.raises(ValueError, match=r"few: is no valid record.*by its prompts"):
-        inference.leaderboard(made | {"few": record})
+    refused = [(made | {"few": record}, r"few: is no valid record.*by its prompts")]
     for k in (0, 1, 2.5, 1e6):  # Of 0, no prompts.
         broken = copy.deepcopy(made["few"])
         rows = {name: [k, u] for name, (_, u) in details_of(broken).items() if k}
         result_of(broken)["score_details"]["details"]["similarity_by_prompt"] = json.dumps(rows)
-        with pytest.raises(ValueError, match="x: is no valid record.*expected 2 to 1,000 answers"):
-            inference.leaderboard({"x": broken})
+        refused.append(({"x": broken}, "x: is no valid record.*expected 2 to 1,000 answers"))
     for broken in ({}, {"evaluation_results": [{}]}, {"evaluation_results": None}, [], "x.json"):
-        with pytest.raises(ValueError, match="x: is no valid record"):
-            inference.leaderboard({"x": broken})
+        refused.append(({"x": broken}, "x: is no valid record"))
     for broken in ({}, [made["few"]], None):
-        with pytest.raises(ValueError, match="records: expected the record of each model"):
-            inference.leaderboard(broken)
+        refused.append((broken, "records: expected the record of each model"))
+    for records_of_models, words in refused:
+        with pytest.raises(ValueError, match=words):
+            inference.leaderboard(records_of_models)
 
 
 def test_a_record_of_records_has_the_same_prompts(made):
@@ -204,45 +210,28 @@ def test_a_record_of_records_has_the_same_prompts(made):
         assert details_of(record).keys() == details_of(made[model]).keys()
 
 
-@pytest.mark.parametrize("model", [None, 5, "", "/", "lab/ "])
-def test_a_record_needs_a_name(whole, model):
-    with pytest.raises(ValueError, match="model: expected a name such as developer/model"):
-        whole.evaluations["few"].record(model)
-    named = whole.evaluations["few"].record("few", encoder="mine")
-    assert result_of(named)["metric_config"]["metric_parameters"]["encoder"] == "mine"
-
-
-@pytest.mark.parametrize("how", ["weights", "groups", "similar", "numbers"])
-def test_prompts_stand_in_a_record_only_where_they_give_the_score(how):
-    rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(6), 8)
-    options = {
-        "weights": {"weights": np.repeat(rng.random(12) + 0.5, 4)},
-        "groups": {"groups": groups},
-        "similar": {"prompt_kernel": cv.Gaussian(1.0)},
-        "numbers": {},
-    }[how]
-    prompts = asked("few")
-    if how == "similar":
-        options["prompt_ids"], prompts = prompts, rng.normal(size=(12, 2)).astype(np.float32)
-        prompts = prompts.repeat(4, axis=0)
-    elif how == "numbers":
-        prompts = [1 + PROMPTS.index(prompt) for prompt in prompts]
-    x, kernel = outputs("few").reshape(-1, 3), cv.Gaussian(WIDTH)
-    found = cv.evaluate(x, prompts, output_kernel=kernel, orders=[2], **options)
-    record = found.record("few", encoder=ENCODER)
-    assert "details" not in result_of(record)["score_details"]
+def test_prompts_stand_in_a_record_only_where_they_give_the_score():
+    rng, texts = np.random.default_rng(0), asked("few")
+    points = np.repeat(rng.normal(size=(12, 2)).astype(np.float32), 4, axis=0)
+    for prompts, options in (
+        (texts, {"weights": np.repeat(rng.random(12) + 0.5, 4)}),
+        (texts, {"groups": np.repeat(np.arange(6), 8)}),
+        (points, {"prompt_kernel": cv.Gaussian(1.0), "prompt_ids": texts}),
+        (np.repeat(np.arange(1, 13), 4).tolist(), {}),  # Numbers.
+    ):
+        found = cv.evaluate(outputs("few").reshape(-1, 3), prompts, **KERNEL, **options)
+        result = result_of(found.record("few", encoder=ENCODER))
+        assert "details" not in result["score_details"]
 
 
 def test_answers_of_one_batch_are_left_out_of_a_record_too():
     """The mean over pairs of two batches, and integer weights as copies, by float64."""
-    points, x = outputs("few").astype(np.float64), outputs("few").reshape(-1, 3)
-    options = {"output_kernel": cv.Gaussian(WIDTH), "orders": [2]}
-    found = cv.evaluate(x, asked("few"), batches=np.arange(48) // 2, **options)
+    points = outputs("few").astype(np.float64)
+    found = evaluated(batches=np.arange(48) // 2)
     rows = details_of(found.record("few", encoder=ENCODER)).values()
     expected = [(gaussian_gram(p, WIDTH) ** 2)[:2, 2:].mean() for p in points]
     assert [u for _, u in rows] == pytest.approx(expected, rel=1e-4)
-    found = cv.evaluate(x, asked("few"), weights=np.tile([2, 1, 1, 1], 12), **options)
+    found = evaluated(weights=np.tile([2, 1, 1, 1], 12))
     rows = details_of(found.record("few", encoder=ENCODER)).values()
     squares = [gaussian_gram(np.vstack([p[:1], p]), WIDTH) ** 2 for p in points]
     assert [k for k, _ in rows] == [5] * 12
@@ -253,59 +242,49 @@ def test_an_evaluation_by_a_frozen_protocol_is_named_by_it(tmp_path, monkeypatch
     digests = [records.digest(prompt) for prompt in PROMPTS]
     compared_by = {"encoder": "fake", "encoder_revision": "1", "outputs_bandwidth": WIDTH}
     protocol = {"version": 3, "compared": compared_by, "least_answers": 4, "prompts": digests}
-    (tmp_path / "protocols.json").write_text(json.dumps({"small": protocol}))
     monkeypatch.setattr(records, "PROTOCOLS", tmp_path / "protocols.json")
 
-    def name(model="few", width=WIDTH, prompts=PROMPTS, **encoder):
-        x = outputs(model, len(prompts)).reshape(-1, 3)
-        options = {"output_kernel": cv.Gaussian(width), "orders": [2]}
-        found = cv.evaluate(x, asked(model, prompts), **options)
-        record = found.record(model, encoder=ENCODER | encoder)
-        return result_of(record)["evaluation_name"]
+    def write():
+        (tmp_path / "protocols.json").write_text(json.dumps({"small": protocol}))
 
+    def name(model="few", width=WIDTH, prompts=PROMPTS, **encoder):
+        found = evaluated(model, prompts, output_kernel=cv.Gaussian(width))
+        return result_of(found.record(model, encoder=ENCODER | encoder))["evaluation_name"]
+
+    write()
     by_digest = [f"sha256:{digest}" for digest in digests]
     assert name() == name("many") == name(prompts=by_digest) == "small, version 3"
     other = [*PROMPTS[:-1], "another"]
     names = [name(width=2.0), name(prompts=other), name(prompts=PROMPTS[:-1])]
     names.append(name(text_encoder_revision="2"))
     protocol["least_answers"] = 5
-    (tmp_path / "protocols.json").write_text(json.dumps({"small": protocol}))
+    write()
     assert {*names, name()} == {"diversity of answers"}
-
-
-def test_the_shipped_protocol_is_whole():
-    (protocol,) = json.loads(records.PROTOCOLS.read_text(encoding="utf-8")).values()
-    assert len({*protocol["prompts"]}) == 100 and protocol["least_answers"] == 5
+    monkeypatch.undo()
+    (shipped,) = json.loads(records.PROTOCOLS.read_text(encoding="utf-8")).values()
+    assert len({*shipped["prompts"]}) == 100 and shipped["least_answers"] == 5
 
 
 @pytest.mark.slow
 def test_a_score_that_is_not_finite_is_no_result():
     x = 100.0 * np.arange(48, dtype=np.float32)[:, None]
-    options = {"output_kernel": cv.Gaussian(WIDTH), "orders": [2]}
     with pytest.warns(UserWarning, match="numerically the identity"):
-        found = cv.evaluate(x, asked("few"), **options)
+        found = cv.evaluate(x, asked("few"), **KERNEL)
     record = json.loads(json.dumps(found.record("few", encoder=ENCODER), allow_nan=False))
     metrics = [r["metric_config"]["metric_id"] for r in record["evaluation_results"]]
     assert METRIC not in metrics and METRIC.removesuffix(".unbiased") in metrics
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for model, count in (("a", 1), ("b", 3)):
-        rows = [
-            {"prompt": prompt, "answers": [f"{'b' * (k % count)} is {n}!" for k in range(4)]}
-            for n, prompt in enumerate(PROMPTS)
-        ]
-        (tmp_path / f"{model}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return tmp_path
 
 
 FLAGS = ("--text_encoder=fake_encoders:Means", "--output_bandwidth=60", "--order=2")
 
 
 @pytest.mark.slow
-def test_the_command_writes_records_and_compares_them(folder, run_command):
+def test_the_command_writes_records_and_compares_them(tmp_path, monkeypatch, run_command):
+    monkeypatch.chdir(tmp_path)
+    for model, count in (("a", 1), ("b", 3)):
+        said = ([f"{'b' * (k % count)} is {n}!" for k in range(4)] for n in range(12))
+        rows = [{"prompt": p, "answers": a} for p, a in zip(PROMPTS, said, strict=True)]
+        write_lines(tmp_path / f"{model}.jsonl", rows)
     report, _ = run_command("compare", "a.jsonl", "b.jsonl", *FLAGS, "--record=r.json")
     again, found = run_command("compare", "r-a.json", "r-b.json")
     for name in ("letters", "rank_sets", "best"):
@@ -316,13 +295,12 @@ def test_the_command_writes_records_and_compares_them(folder, run_command):
     record, other = (json.loads(pathlib.Path(f).read_text()) for f in ("b.json", "r-b.json"))
     assert record["model_info"]["id"] == "unknown/b"
     assert details_of(record) == details_of(other)
-    parameters = result_of(record)["metric_config"]["metric_parameters"]
-    assert parameters["encoder"] == "means"
+    assert parameters_of(record)["encoder"] == "means"
     two = "a.jsonl", "b.jsonl", *FLAGS
-    (folder / "again.json").write_bytes((folder / "r-a.json").read_bytes())
-    record = json.loads((folder / "r-a.json").read_text())
-    (folder / "sorted.json").write_text(json.dumps(record | {"model_info": "a"}, sort_keys=True))
-    (folder / "cut.json").write_text(json.dumps(record)[:900])
+    (tmp_path / "again.json").write_bytes((tmp_path / "r-a.json").read_bytes())
+    record = json.loads((tmp_path / "r-a.json").read_text())
+    (tmp_path / "sorted.json").write_text(json.dumps(record | {"model_info": "a"}, sort_keys=True))
+    (tmp_path / "cut.json").write_text(json.dumps(record)[:900])
     for words, why in {
         ("compare", "r-a.json", "sorted.json"): "sorted.json: a record without model_info.id",
         ("compare", "r-a.json", "cut.json"): "cut.json: is no whole record of scores",
@@ -333,7 +311,6 @@ def test_the_command_writes_records_and_compares_them(folder, run_command):
         ("compare", "r-a.json", "r-b.json", "--order=2"): "--order: has no effect on records",
         ("score", "r-a.json"): "r-a.json: is a record of scores, which condvendi compare takes",
         ("compare", *two, "--record=r.json"): "r-a.json exists",
-        ("compare", *two, "--record=r.txt"): "a file ending in .json",
         ("compare", "x y=a.jsonl", "x_y=b.jsonl", *FLAGS, "--record=q.json"): "would have one file",
     }.items():
         with pytest.raises(ValueError, match=why.replace(".", r"\.")):

@@ -37,9 +37,8 @@ def test_a_comparison_stands_without_parts_that_fail(compared, monkeypatch, tmp_
     places = [(quality, "_numbers"), (comparisons.between_models, "of_pairs")]
     for name, place in zip(names, [*places, (profiles, "of_curves")], strict=True):
         monkeypatch.setattr(*place, fail(np.linalg.LinAlgError(f"no {name}\nat all")))
-    with pytest.warns(
-        UserWarning, match=r"^not computed: .* \(no .*\)\. The scores stand\.$"
-    ) as told:
+    words = r"^not computed: .* \(no .*\)\. The scores stand\.$"
+    with pytest.warns(UserWarning, match=words) as told:
         found = cv.compare(MODELS, PROMPTS, profile=True, **OPTIONS, **RATED)
     assert [one.filename for one in told] == [__file__] * 3
     assert found.failed == found.as_dict()["failed"] == {name: f"no {name}" for name in names}
@@ -53,7 +52,7 @@ def test_a_comparison_stands_without_parts_that_fail(compared, monkeypatch, tmp_
     assert "Over the bandwidths nothing was tested: no profile." in page
 
 
-def test_an_evaluation_stands_without_a_slope_or_quality(monkeypatch):
+def test_an_evaluation_and_a_table_stand_without_parts_that_fail(monkeypatch):
     options = {"output_kernel": cv.Gaussian(1.0), "orders": [1], "errors": False}
     expected = cv.evaluate(MODELS["A"], PROMPTS, **options, **RATED)
     monkeypatch.setattr(designs, "slope", fail(FloatingPointError()))
@@ -64,6 +63,10 @@ def test_an_evaluation_stands_without_a_slope_or_quality(monkeypatch):
     assert expected.order(1).slope and found.order(1).slope is None is found.quality
     assert found.order(1).decomposition.scores == expected.order(1).decomposition.scores
     assert "not computed: quality (no memory)" in str(found) and expected.failed == {}
+    monkeypatch.setattr(prompt_tables.shrinkage, "shrink", fail(ZeroDivisionError("by 0")))
+    with pytest.warns(UserWarning, match="not computed: shrunken similarities"):
+        table = cv.prompt_table(MODELS["A"], PROMPTS, output_kernel=cv.Gaussian(1.0), order=2)
+    assert table.reason == "by 0" and len(table.prompts) == 8
 
 
 def test_a_page_stands_without_the_outputs_or_figures(compared, monkeypatch, tmp_path):
@@ -74,13 +77,6 @@ def test_a_page_stands_without_the_outputs_or_figures(compared, monkeypatch, tmp
     page = (tmp_path / "page.html").read_text()
     assert page.count("(inf)") == 2 and webpage.answered(compared)[0] in page
     assert all(words not in page for words in ("<img", 'id="prompts"', "<script>"))
-
-
-def test_a_table_of_prompts_stands_without_what_is_shrunken(monkeypatch):
-    monkeypatch.setattr(prompt_tables.shrinkage, "shrink", fail(ZeroDivisionError("by 0")))
-    with pytest.warns(UserWarning, match="not computed: shrunken similarities"):
-        table = cv.prompt_table(MODELS["A"], PROMPTS, output_kernel=cv.Gaussian(1.0), order=2)
-    assert table.reason == "by 0" and len(table.prompts) == 8
 
 
 def test_the_command_prints_the_scores_where_what_was_asked_for_fails(

@@ -19,28 +19,16 @@ FEW = PROMPTS[np.arange(N) // 4]
 KERNELS = {"output_kernel": cv.Gaussian(0.7), "prompt_kernel": cv.Gaussian(0.1)}
 QUIET = {"orders": [2], "errors": False}
 HOSTILE = ["a_b & 50%", "\\input{x}", "[1] #2", "*", "~^$|<>", "{"]
-COMMANDS = {
-    "textbackslash{}": "\\",
-    "textasciitilde{}": "~",
-    "textasciicircum{}": "^",
-    "textless{}": "<",
-    "textgreater{}": ">",
-    "textbar{}": "|",
-    **{character: character for character in "&%$#_{}"},
-}
+NAMED = {"backslash": "\\", "asciitilde": "~", "asciicircum": "^"}
+NAMED |= {"less": "<", "greater": ">", "bar": "|"}
+COMMANDS = {f"text{name}{{}}": sign for name, sign in NAMED.items()} | {c: c for c in "&%$#_{}"}
 TOKEN = re.compile(r"\\(text\w+\{\}|[&%$#_{}])|\$\\pm\$|\{([\[*])\}|([^\\&%$#_{}~^<>|])")
 
 
 def typeset(source):
     """What LaTeX prints, of the few commands that a report has; an error for any other."""
-    shown, place = "", 0
-    while place < len(source):
-        found = TOKEN.match(source, place)
-        assert found, f"LaTeX would not print this as it is: {source[place:]!r}"
-        command, grouped, plain = found.groups()
-        shown += COMMANDS[command] if command else grouped or plain or "±"
-        place = found.end()
-    return shown
+    assert re.fullmatch(f"(?:{TOKEN.pattern})*", source), f"LaTeX would not print: {source!r}"
+    return TOKEN.sub(lambda m: COMMANDS[m[1]] if m[1] else m[2] or m[3] or "±", source)
 
 
 def cells(table):
@@ -96,13 +84,15 @@ def test_the_paragraph_says_what_was_chosen():
         "The kernel of the prompts is the cosine kernel.",
         "[low, high]: 95%, over other samples at these bandwidths; order 2",
         f"in {found.dtype} by condvendi_jax {cv.__version__} (seed 3).",
+        "Saturated: different prompts count as alike (RKE",
     ):
         assert part in words
     assert keys == ["jalali2026conditional", "jalali2023rke", "condvendi-jax"]
-    assert "Saturated: different prompts count as alike (RKE" in words
     assert "--equal_prompts" not in words  # That is for the author, not for the reader.
     comment, table = cv.report.latex(found).latex.split("\\begin{table}")
     assert comment.startswith("% WARNING: ") and "--equal_prompts" in comment and table
+    with pytest.raises(TypeError, match="encoder: expected its name, received 3"):
+        cv.report.latex(found, encoder=3)
 
 
 def test_outputs_alone_of_one_model_without_errors():
@@ -119,6 +109,11 @@ def test_outputs_alone_of_one_model_without_errors():
     plain = cv.report.latex(cv.evaluate(OUTPUTS, **options), long=True)
     assert cells(plain.latex)[1][0] == "1 (Vendi)"
     assert ". We scored 40 outputs by Vendi" in prose(plain.paragraph)[0]
+    method = cv.MatrixFree(jax.random.key(0))
+    report = cv.report.latex(cv.evaluate(OUTPUTS, **options, method=method), long=True)
+    words, _ = prose(report.paragraph)
+    assert "[low, high] covers the scores that all eigenvalues would give" in words
+    assert re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", cells(report.latex)[1][1])
 
 
 def test_models_of_different_numbers_are_named_with_theirs():
@@ -129,21 +124,6 @@ def test_models_of_different_numbers_are_named_with_theirs():
     assert "We scored 30 to 40 outputs to 8 to 10 prompts from each of 2 models" in words
     assert "Differences are not tested: standard errors were not computed" in words
     assert "share a letter" not in words
-
-
-def test_intervals_of_estimates_are_explained():
-    method = cv.MatrixFree(jax.random.key(0))
-    options = {"output_kernel": cv.Gaussian(0.7), "orders": [1], "errors": False}
-    report = cv.report.latex(cv.evaluate(OUTPUTS, **options, method=method), long=True)
-    words, _ = prose(report.paragraph)
-    assert "[low, high] covers the scores that all eigenvalues would give" in words
-    assert re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", cells(report.latex)[1][1])
-
-
-def test_an_encoder_that_is_no_name_is_refused():
-    found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.7), **QUIET)
-    with pytest.raises(TypeError, match="encoder: expected its name, received 3"):
-        cv.report.latex(found, encoder=3)
 
 
 def test_citations_are_those_of_the_project(pytestconfig):
@@ -202,9 +182,8 @@ def test_a_short_report_has_80_words_and_the_numbers_of_the_figure(layout, tmp_p
     found = LAYOUTS[layout]()
     report = cv.report.latex(found)
     assert len(report.paragraph.split()) <= 80 and report.paragraph.count("\\cite{") == 2
-    bars = (
-        evaluations.bars({"": found}) if isinstance(found, cv.inference.Evaluation) else found.bars
-    )
+    alone = isinstance(found, cv.inference.Evaluation)
+    bars = evaluations.bars({"": found}) if alone else found.bars
     (_, number, _), *rows = cells(report.latex)
     assert number == (f"differ, of {bars.limit:g}" if bars.limit == 5 else bars.by or "number")
     assert rows == [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
@@ -213,10 +192,8 @@ def test_a_short_report_has_80_words_and_the_numbers_of_the_figure(layout, tmp_p
     if shutil.which("pdflatex") is None:
         return
     head = "\\documentclass{article}\\usepackage{booktabs}\\usepackage[textwidth=3.3in]{geometry}"
-    body = (
-        f"{head}\\begin{{document}}\\sloppy {report.paragraph}\n\n{report.latex}\\end{{document}}"
-    )
-    (tmp_path / "paper.tex").write_text(body)
+    body = f"\\begin{{document}}\\sloppy {report.paragraph}\n\n{report.latex}\\end{{document}}"
+    (tmp_path / "paper.tex").write_text(head + body)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]

@@ -3,18 +3,16 @@
 import base64
 import html.parser
 import io
-import json
 import pathlib
 import re
 import tempfile
 
-import fake_encoders
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from processes import write_lines
 
 import condvendi_jax as cv
-from condvendi_jax import encoders
 from condvendi_jax.cli import __main__
 from condvendi_jax.report import webpage
 
@@ -30,7 +28,7 @@ MODELS = {
 MODELS["few"][1] = MODELS["few"][0]  # A duplicate within a model, and one across both.
 MODELS["many"][7] = MODELS["few"][6]
 MODELS["few"][12] = MODELS["few"][10] + np.float32([0.305, 0, 0])  # The kernel is 0.93.
-KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.7)}
+KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.7), "orders": [2]}
 OUTPUTS = {name: [f"{name} answer {row}" for row in range(P * K)] for name in MODELS}
 TEXTS = [f"prompt {row // K}" for row in range(P * K)]
 HOSTILE = [
@@ -52,7 +50,18 @@ def page_of(comparison, **given):
 
 @pytest.fixture(scope="module")
 def found():
-    return cv.compare(MODELS, PROMPTS, **KERNELS, orders=[2])
+    return cv.compare(MODELS, PROMPTS, **KERNELS)
+
+
+@pytest.fixture(scope="module")
+def content(found):
+    told = {"encoder": "an encoder", "command": "condvendi report x"}
+    return page_of(found, outputs=OUTPUTS, prompts=TEXTS, **told)
+
+
+@pytest.fixture(scope="module")
+def page(content):
+    return Parsed(content)
 
 
 class Parsed(html.parser.HTMLParser):
@@ -90,28 +99,25 @@ class Parsed(html.parser.HTMLParser):
         return [attributes["id"] for _, attributes in self.elements if "id" in attributes]
 
 
-def test_a_page_of_many_prompts_holds_every_prompt_and_output(found, monkeypatch):
-    whole = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS))
+def test_a_page_of_many_prompts_holds_every_prompt_and_output(found, page, monkeypatch):
     monkeypatch.setattr(webpage, "_PROMPTS", 3)
-    page = page_of(found, outputs=OUTPUTS, prompts=TEXTS)
-    start = Parsed(page)
-    rest = [
-        Parsed(text) for text in re.findall('(?s)<script type="text/plain".*?>(.*?)</script>', page)
-    ]
+    content = page_of(found, outputs=OUTPUTS, prompts=TEXTS)
+    start = Parsed(content)
+    texts = re.findall('(?s)<script type="text/plain".*?>(.*?)</script>', content)
+    rows, rest = map(Parsed, texts)
     assert "p2" in start.ids() and "p3" not in start.ids()
-    ids = {"rows", "rest"}.union(start.ids(), *(part.ids() for part in rest))
-    assert ids == {"rows", "rest", *whole.ids()}
-    shown = start.inside | rest[1].inside
-    for name, words in whole.inside.items():
+    assert {*start.ids(), *rows.ids(), *rest.ids()} == {"rows", "rest", *page.ids()}
+    shown = start.inside | rest.inside
+    for name, words in page.inside.items():
         if re.match(r"[po]\d", name):
             assert shown[name] == words
-    of_prompts = [row for row in start.rows + rest[0].rows if row[0].startswith("prompt ")]
-    assert of_prompts == [row for row in whole.rows if row[0].startswith("prompt ")]
+    of_prompts = [row for row in start.rows + rows.rows if row[0].startswith("prompt ")]
+    assert of_prompts == [row for row in page.rows if row[0].startswith("prompt ")]
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_the_page_is_well_formed_and_every_link_leads_somewhere(found, committed):
-    content = EXAMPLE.read_text() if committed else page_of(found, outputs=OUTPUTS, prompts=TEXTS)
+def test_the_page_is_well_formed_and_needs_no_other_file(content, committed):
+    content = EXAMPLE.read_text() if committed else content
     page = Parsed(content)
     assert page.open == []
     ids = page.ids()
@@ -124,10 +130,13 @@ def test_the_page_is_well_formed_and_every_link_leads_somewhere(found, committed
             assert attributes["href"].startswith("#") and attributes["href"][1:] in ids
         assert not any(name.startswith("on") for name in attributes)
         assert attributes.get("src", "data:").startswith("data:")
+    assert "default-src 'none'" in content
+    if not committed:
+        outside = r"https?://|//\w+\.\w|@import|url\(|fetch\(|XMLHttp|WebSocket"
+        assert not re.search(outside, content)
 
 
-def test_the_numbers_are_those_of_float64(found):
-    page = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS))
+def test_the_numbers_are_those_of_float64(found, page):
     heat = {row[0]: row[1:] for row in page.rows if row[0].startswith("prompt ") and len(row) == 5}
     assert len(heat) == P
     behind = webpage.outputs_behind(found.pairs)
@@ -140,11 +149,10 @@ def test_the_numbers_are_those_of_float64(found):
         expected = [*shrunken, np.mean(shrunken), np.ptp(shrunken)]
         assert [float(cell) for cell in heat[f"prompt {k}"]] == pytest.approx(expected, rel=6e-3)
         assert all(of[k].in_words() in page.inside[f"p{k}"] for of in behind.prompts)
-    for name, table in zip(MODELS, behind.tables, strict=True):
-        assert f"{name}: {table.sentence()}." in page.inside["prompts"]
+    alone = gaussian_gram(PROMPTS, 0.7) ** 2
     for index, (name, outputs) in enumerate(MODELS.items()):
+        assert f"{name}: {behind.tables[index].sentence()}." in page.inside["prompts"]
         # d log(joint / prompts) in the weight of a row, times the score (docs/contributions.md).
-        alone = gaussian_gram(PROMPTS, 0.7) ** 2
         both = gaussian_gram(outputs, 0.8) ** 2 * alone
         score = alone.mean() / both.mean()
         influence = -2 * score * (both.mean(1) / both.mean() - alone.mean(1) / alone.mean())
@@ -155,64 +163,58 @@ def test_the_numbers_are_those_of_float64(found):
             assert shown == pytest.approx(influence[row], rel=0.06, abs=2e-5 * score)
 
 
-def test_near_duplicates_are_joined_within_and_across_models(found):
+def test_near_duplicates_are_joined_within_and_across_models(found, page):
     behind = webpage.outputs_behind(found.pairs)
     few, many = behind.group[: P * K], behind.group[P * K :]
     assert few[0] == few[1]
     assert few[6] == many[7]
-    everything = behind.group
     x, prompt = np.concatenate([*MODELS.values()]), np.tile(np.repeat(np.arange(P), K), 2)
-    near = gaussian_gram(x, 0.8) >= 0.9
-    for group in np.unique(everything):
-        members = np.flatnonzero(everything == group)
+    near, leaders = gaussian_gram(x, 0.8) >= 0.9, []
+    for group in np.unique(behind.group):
+        members = np.flatnonzero(behind.group == group)
         assert near[members[0], members].all()  # All are near the first,
         assert len(set(prompt[members])) == 1  # and answer one prompt.
-    leaders = [np.flatnonzero(everything == group)[0] for group in np.unique(everything)]
+        leaders.append(members[0])
     apart = near[np.ix_(leaders, leaders)] & (prompt[leaders][:, None] == prompt[leaders])
     assert apart.sum() == len(leaders)
-    page = Parsed(page_of(found, outputs=OUTPUTS))
     first = np.flatnonzero(few == few[6])[0]
     assert "also many" in page.inside[f"o0-{first}"]
     assert f"few answer {first}" in page.inside["alike"]
 
 
-def test_the_first_screen_has_a_bar_and_a_number_of_each_model(found):
-    page = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS))
+def test_the_first_screen_has_bars_numbers_and_copies_and_says_what_was_scored(
+    found, content, page
+):
     assert [bar.model for bar in found.bars.models] == ["many", "few"]
     cells = {row[0]: row[2:] for row in page.rows if len(row) == 4}
     for bar in found.bars.models:
         assert cells[bar.model] == [str(bar), bar.letters]
         one = found.evaluations[bar.model].one_prompt
         assert bar[1:4] == (one.value, one.low, one.high)
+    style = re.search(r'<i style="left:([\d.]+)%;right:calc\(100% - ([\d.]+)%', content)
+    many, bars = found.bars.models[0], found.bars
+    places = [100 * (x - 1) / (bars.end - 1) for x in (many.low, many.high)]
+    assert [*map(float, style.groups())] == pytest.approx(places, abs=0.01)
     assert page.inside["answer"] == "many leads: it is more diverse than few."
     links = [a["href"] for tag, a in page.elements if tag == "a" and a["href"].startswith("#m")]
     assert len(links) == 2 and {link[1:] for link in links} <= set(page.ids())
     sections = [a for tag, a in page.elements if tag == "details" and "id" in a]
     assert len(sections) == 6 and not any("open" in attributes for attributes in sections)
-
-
-def test_bars_are_where_their_numbers_are(found):
-    style = re.search(r'<i style="left:([\d.]+)%;right:calc\(100% - ([\d.]+)%', page_of(found))
-    many, bars = found.bars.models[0], found.bars
-    places = [100 * (x - 1) / (bars.end - 1) for x in (many.low, many.high)]
-    assert [*map(float, style.groups())] == pytest.approx(places, abs=0.01)
-
-
-def test_what_a_reader_copies_is_what_is_shown(found):
-    page = Parsed(page_of(found))
     copies = {a["download"]: a["href"] for _, a in page.elements if "download" in a}
     files = {name: base64.b64decode(link.partition(",")[2]) for name, link in copies.items()}
     assert files["diversity.png"].startswith(b"\x89PNG") and b"<svg" in files["diversity.svg"]
     assert files["diversity.latex"].decode() == cv.report.latex(found).latex
     assert files["diversity.csv"].decode() == found.comma_separated()
+    for words in ("40 of each model", "an encoder", "condvendi report x", cv.__version__, "0.8"):
+        assert words in page.inside["scores"]
 
 
-def test_the_header_says_how_many_answers_look_like_refusals(found):
+def test_the_header_says_how_many_answers_look_like_refusals(found, content):
     refused = {"few": [*OUTPUTS["few"]], "many": OUTPUTS["many"]}
     for row in range(0, P * K, K):
         refused["few"][row] = "I cannot help with that."
     assert "10.0% repeat a text that answers many prompts" in page_of(found, outputs=refused)
-    assert "none looks like a refusal" in page_of(found, outputs=OUTPUTS)
+    assert "none looks like a refusal" in content
 
 
 @pytest.mark.slow
@@ -234,25 +236,19 @@ def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundanc
     assert alone == sorted(alone) and all(influence < 0 for influence in alone)
 
 
-def test_what_was_scored_stands_on_the_page(found):
-    page = page_of(found, encoder="an encoder", command="condvendi report x")
-    for words in ("40 of each model", "an encoder", "condvendi report x", cv.__version__, "0.8"):
-        assert words in page
-
-
 @pytest.mark.slow
-def test_hostile_texts_stay_texts(found):
+def test_hostile_texts_stay_texts(page):
     # Names hold no control characters.
     named = [re.sub("[\\x00-\\x1f\ud800\u2028-\u202e]", "", words) for words in HOSTILE]
     models = {name: MODELS["many" if k else "few"] / (1 + k) for k, name in enumerate(named)}
     texts = zip(named, HOSTILE, strict=True)
     outputs = {name: [f"{words} {row}" for row in range(P * K)] for name, words in texts}
     prompts = [f"{HOSTILE[r // K % len(HOSTILE)]} {r // K}" for r in range(P * K)]
-    other = cv.compare(models, PROMPTS, **KERNELS, orders=[2])
-    page = page_of(other, outputs=outputs, prompts=prompts)
-    page.encode()
-    plain, parsed = Parsed(page_of(found, outputs=OUTPUTS, prompts=TEXTS)), Parsed(page)
-    assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements}
+    other = cv.compare(models, PROMPTS, **KERNELS)
+    content = page_of(other, outputs=outputs, prompts=prompts)
+    content.encode()
+    parsed = Parsed(content)
+    assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in page.elements}
     assert [tag for tag, _ in parsed.elements].count("script") == 1
     for k, words in enumerate(HOSTILE):
         shown = words.replace("\x00", "\ufffd").replace("\x1b", "\ufffd").replace("\ud800", "?")
@@ -267,17 +263,11 @@ def test_long_texts_are_cut_and_say_how_much(found):
     assert cut and int(cut[1].replace(",", "")) > 500_000
 
 
-def test_nothing_outside_the_file_is_named(found):
-    page = page_of(found, outputs=OUTPUTS, prompts=TEXTS)
-    assert not re.search(r"https?://|//\w+\.\w|@import|url\(|fetch\(|XMLHttp|WebSocket", page)
-    assert "default-src 'none'" in page
-
-
 @pytest.mark.slow
 def test_rows_of_weight_zero_keep_the_texts_in_place():
     weights = np.ones(P * K, int)
     weights[[2, 9]] = 0
-    weighted = cv.compare(MODELS, PROMPTS, **KERNELS, orders=[2], weights=weights)
+    weighted = cv.compare(MODELS, PROMPTS, **KERNELS, weights=weights)
     page = Parsed(page_of(weighted, outputs=OUTPUTS))
     everything = page.inside["panels"]
     assert "few answer 3" in everything and "few answer 39" in everything
@@ -288,20 +278,20 @@ def test_rows_of_weight_zero_keep_the_texts_in_place():
 @pytest.mark.parametrize("prompts", [None, PROMPTS])
 def test_outputs_alone_and_one_output_a_prompt(prompts):
     models = {name: rows[::K] for name, rows in MODELS.items()}
-    kernels = KERNELS if prompts is not None else {"output_kernel": KERNELS["output_kernel"]}
+    kernels = KERNELS if prompts is not None else KERNELS | {"prompt_kernel": None}
     own = None if prompts is None else prompts[::K]
-    page = Parsed(page_of(cv.compare(models, own, **kernels, orders=[2])))
+    page = Parsed(page_of(cv.compare(models, own, **kernels)))
     assert ("p1" in page.ids()) == (prompts is not None)
     words = "adds to the score" if prompts is not None else "count as the same"
     assert words in page.inside["prompts"]
 
 
-@pytest.mark.parametrize("models", [MODELS, {"few": MODELS["few"]}])
-def test_table_of_prompts_has_a_cell_under_each_heading(models):
-    page = page_of(cv.compare(models, PROMPTS, **KERNELS, orders=[2]))
-    head, body = re.search('(?s)<table class="heat">(.*?)<tbody>(.*?)</tbody>', page).groups()
-    rows = body.split("<tr>")[1:]
-    assert {len(re.findall("<t[hd]", row)) for row in rows} == {len(re.findall("<th[ >]", head))}
+def test_table_of_prompts_has_a_cell_under_each_heading(content):
+    alone = page_of(cv.compare({"few": MODELS["few"]}, PROMPTS, **KERNELS))
+    for page in (content, alone):
+        head, body = re.search('(?s)<table class="heat">(.*?)<tbody>(.*?)</tbody>', page).groups()
+        cells = {len(re.findall("<t[hd]", row)) for row in body.split("<tr>")[1:]}
+        assert cells == {len(re.findall("<th[ >]", head))}
 
 
 def test_texts_that_do_not_fit_are_refused(found):
@@ -358,38 +348,16 @@ def test_a_page_in_no_folder_is_refused(found, tmp_path):
         cv.report.html(found, tmp_path / "none" / "page.html")
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_the_command_reports_records(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Means, raising=False)
     for name, step in (("a", 1), ("b", 3)):
         said = [[f"{name} says {'a' * (step * k * j)}" for j in (1, 2, 3)] for k in range(1, 9)]
-        asked = (f"prompt {'a' * k}" for k in range(1, 9))
-        records = [{"prompt": p, "answers": a} for p, a in zip(asked, said, strict=True)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
-    return tmp_path
-
-
-def run(*arguments):
-    __main__.main(["condvendi", "report", *arguments, "--overwrite"])
-
-
-@pytest.mark.slow
-def test_the_command_reports_records(folder, capsys):
-    run("a.jsonl", "b.jsonl", "--output=page.html", "--rule=median", "--order=2")
+        asked = [{"prompt": f"prompt {'a' * k}", "answers": a} for k, a in enumerate(said, 1)]
+        write_lines(tmp_path / f"{name}.jsonl", asked)
+    words = ("--text_encoder=fake_encoders:Means", "--cache=cache", "--rule=median", "--order=2")
+    __main__.main(["condvendi", "report", "a.jsonl", "b.jsonl", "--output=page.html", *words])
     assert "Conditional-RKE" in capsys.readouterr().out
-    page = Parsed((folder / "page.html").read_text())
+    page = Parsed((tmp_path / "page.html").read_text())
     assert "b says aaaaaa" in page.inside["panels"]
     assert "condvendi report" in page.inside["scores"] and "means" in page.inside["scores"]
-
-
-def test_the_command_refuses_what_does_not_fit(folder):
-    cases = [
-        (("a.jsonl", "b.jsonl"), "--output: expected the file"),
-        (("a.jsonl", "b.jsonl", "--output=page.pdf"), "ending in .html"),
-    ]
-    for arguments, words in cases:
-        with pytest.raises(ValueError, match=words):
-            run(*arguments)
-    assert not (folder / "page.html").exists()

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import math
+import sys
 
 import jax
 import numpy as np
@@ -18,14 +19,17 @@ from condvendi_jax.base import files
 from condvendi_jax.base.result import comma_separated
 
 PROMPTS, KERNEL = np.repeat(np.arange(8), 6), cv.Gaussian(1.0)
-
-
-def embeddings(seed):
-    return np.random.default_rng(seed).normal(size=OUTPUTS.shape).astype(np.float32)
-
-
-MODELS = {"<a>": embeddings(0), "b, c": embeddings(1)}
+MODELS = {
+    name: np.random.default_rng(seed).normal(size=OUTPUTS.shape).astype(np.float32)
+    for seed, name in enumerate(("<a>", "b, c"))
+}
 ONE = (MODELS["<a>"], PROMPTS)
+
+
+def looks_at(*kinds):
+    rng, prompts = np.random.default_rng(0), np.repeat(np.arange(50), 10)
+    monitor = cv.monitor(rng.integers(8, size=500), prompts)
+    return [monitor.look(rng.integers(k, size=500), step=10 * k) for k in kinds][-1]
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +48,6 @@ def results():
         "plan": cv.plan(compared),
         "looks": looks_at(8, 8, 2, 2),
     }
-
-
-def looks_at(*kinds):
-    rng, prompts = np.random.default_rng(0), np.repeat(np.arange(50), 10)
-    monitor = cv.monitor(rng.integers(8, size=500), prompts)
-    return [monitor.look(rng.integers(k, size=500), step=10 * k) for k in kinds][-1]
 
 
 LINES = {  # How many a table of data has.
@@ -88,30 +86,23 @@ def test_a_result_is_short_text_a_table_of_data_and_plain(name, results):
 
 
 def test_data_have_the_numbers_of_the_result(results):
-    scored = results["evaluation"].order(2)
-    lines = {
-        (line["order"], line["score"], line["unbiased"]): line
-        for line in results["evaluation"].lines()
-    }
+    scored, rows = results["evaluation"].order(2), results["evaluation"].lines()
+    lines = {(line["order"], line["score"], line["unbiased"]): line for line in rows}
     line = lines[2, "conditional", True]
     assert line["value"] == scored.unbiased.conditional
     assert line["standard_error"] == scored.population.standard_errors.conditional
     assert (line["low"], line["high"]) == scored.population.intervals.conditional
     assert lines[2, "vendi", False]["value"] == float(scored.decomposition.vendi)
-    of = results["contributions"]
-    for k, line in enumerate(of.lines()):
-        assert line["influence_on_information"] == of.influences.information[k]
-    over = results["profile"]
-    line = over.lines()[13 + 2]  # RKE of the second model at the third bandwidth.
+    line, over = results["profile"].lines()[13 + 2], results["profile"]
+    # RKE of the second model at the third bandwidth.
     assert (line["model"], line["score"], line["bandwidth"]) == ("b, c", "vendi", 0.25)
     assert line["value"] == over.values.vendi[1, 2]
-
-
-def test_contributions_print_the_rows_at_both_ends(results):
-    of = results["contributions"]
-    shown = [int(line.split()[0]) for line in str(of).splitlines()[3:]]
-    order = np.argsort(of.influences.conditional, kind="stable")
-    assert shown == [*order[:3], *order[-3:]]
+    rows = results["contributions"]
+    told = [line["influence_on_information"] for line in rows.lines()]
+    assert told == rows.influences.information.tolist()
+    shown = [int(line.split()[0]) for line in str(rows).splitlines()[3:]]
+    order = np.argsort(rows.influences.conditional, kind="stable")
+    assert shown == [*order[:3], *order[-3:]]  # Those at both ends.
 
 
 def test_a_decomposition_prints_inside_a_transformation():
@@ -123,62 +114,54 @@ def test_a_decomposition_prints_inside_a_transformation():
         seen.append(repr(result))
         return result.vendi
 
-    score(embeddings(0))
+    score(ONE[0])
     assert seen[0].startswith("order 2, n = 48: vendi ")
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: cv.evaluate(*ONE, promt_ids=1), "evaluate: unknown keyword promt_ids; did you"),
-        (lambda: cv.compare(MODELS, lvel=1), "did you mean level"),
-        (
-            lambda: cv.decompose(*ONE, ordre=1),
-            "decompose: unknown keyword ordre; did you mean order",
-        ),
-        (lambda: cv.vendi(*ONE, bandwidth=1), r"pass output_kernel=cv.Gaussian\(0.5\)"),
-        (lambda: cv.profile(MODELS, xyz=1), "expected one of models, prompts, encoder"),
-    ],
-)
-def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(call, message):
+UNKNOWN = {
+    "evaluate: unknown keyword promt_ids; did you": lambda: cv.evaluate(*ONE, promt_ids=1),
+    "did you mean level": lambda: cv.compare(MODELS, lvel=1),
+    "decompose: unknown keyword ordre; did you mean order": lambda: cv.decompose(*ONE, ordre=1),
+    r"pass output_kernel=cv.Gaussian\(0.5\)": lambda: cv.vendi(*ONE, bandwidth=1),
+    "expected one of models, prompts, encoder": lambda: cv.profile(MODELS, xyz=1),
+}
+
+
+@pytest.mark.parametrize("message", UNKNOWN)
+def test_an_unknown_keyword_is_named_with_the_one_that_was_meant(message):
     with pytest.raises(TypeError, match=message):
-        call()
+        UNKNOWN[message]()
 
 
 def test_without_pandas_the_error_has_the_command(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install -e '\.\[notebook\]'"):
         cv.decompose(*ONE, kernel=KERNEL).to_dataframe()
 
 
-def test_the_short_table_counts_the_given_answers_beside_those_of_any_number(results):
+def test_the_numbers_of_the_first_sentence_stand_in_the_short_table_and_the_data(results):
     compared = results["comparison"]
     lines = str(compared).splitlines()
     (heading,) = (k for k, line in enumerate(lines) if line.startswith("model"))
     assert "differ, of 6" in lines[heading]
-    for row in lines[heading + 2 : heading + 2 + len(compared.models)]:
-        (evaluation,) = (e for m, e in compared.evaluations.items() if row.startswith(m))
-        scored = evaluation.order(2)
+    told = [line for line in compared.lines() if line["score"] == "differ"]
+    for line, shown in zip(told, compared.as_dict()["differ"]["models"], strict=True):
+        evaluation = compared.evaluations[line["model"]]
+        scored, (alone,) = evaluation.order(2), evaluation.as_dict()["differ"]["models"]
+        (row,) = (text for text in lines[heading + 2 :] if text.startswith(line["model"]))
         assert f"  {scored.given}  " in row
         assert f"  {scored.estimate('conditional', unbiased=True)}  " in row
         assert f"{scored.given.value:.3g}" in str(scored.estimate("conditional", unbiased=False))
+        low, high = scored.given.ends[:2]
+        expected = {"value": scored.given.value, "low": low, "high": high}
+        assert shown == {"model": line["model"]} | expected == alone | {"model": line["model"]}
+        assert shown.items() <= line.items()
     alone = cv.compare(MODELS, output_kernel=KERNEL, orders=[2])
     assert "differ, of" not in str(alone) and "Without prompts" in str(alone)
     plain = cv.compare(MODELS, PROMPTS, output_kernel=KERNEL, orders=[2], unbiased=False)
     assert "differ, of" not in str(plain)
-
-
-def test_data_have_the_number_of_the_first_sentence(results):
-    compared = results["comparison"]
-    rows = [line for line in compared.lines() if line["score"] == "differ"]
-    for row, shown in zip(rows, compared.as_dict()["differ"]["models"], strict=True):
-        given = compared.evaluations[row["model"]].order(2).given
-        alone = compared.evaluations[row["model"]].as_dict()["differ"]["models"]
-        expected = {"value": given.value, "low": given.ends[0], "high": given.ends[1]}
-        assert shown == {"model": row["model"]} | expected == alone[0] | {"model": row["model"]}
-        assert shown.items() <= row.items()
-    plain = cv.compare(MODELS, output_kernel=KERNEL, orders=[1])  # A score, which has lines.
-    assert "differ" not in {line["score"] for line in plain.lines()}
+    scores = cv.compare(MODELS, output_kernel=KERNEL, orders=[1])  # A score, which has lines.
+    assert "differ" not in {line["score"] for line in scores.lines()}
     assert cv.compare({"a": ONE[0]}, ONE[1], output_kernel=KERNEL).comma_separated("pairs") == ""
 
 

@@ -33,41 +33,33 @@ def ours():
 @pytest.mark.slow
 def test_tensors_are_taken_everywhere():
     names, options = np.arange(60) // 6, {"orders": [2], "errors": False}
-
-    def both(verb, arrays, **others):
-        given = (arrays, {name: torch.tensor(array) for name, array in arrays.items()})
-        one, two = (str(verb(**of, **others)) for of in given)
-        assert one == two
-
-    both(cv.evaluate, {"outputs": X, "prompts": T}, **KERNELS, **options)
     kernel = {"output_kernel": KERNELS["output_kernel"]}
-    weights = {"weights": np.arange(60), "prompt_ids": names}
-    both(cv.evaluate, {"outputs": X, "prompts": names, **weights}, **kernel, **options)
-    both(cv.evaluate, {"outputs": X, "groups": names}, **kernel, orders=[2])
-    both(cv.evaluate, {"outputs": names}, **options)
-    both(cv.decompose, {"outputs": X, "prompts": T}, **KERNELS)
+    weighted = {"prompts": names, "weights": np.arange(60), "prompt_ids": names}
+    for verb, arrays, others in (
+        (cv.evaluate, {"outputs": X, "prompts": T}, KERNELS | options),
+        (cv.evaluate, {"outputs": X, **weighted}, kernel | options),
+        (cv.evaluate, {"outputs": X, "groups": names}, kernel | {"orders": [2]}),
+        (cv.evaluate, {"outputs": names}, options),
+        (cv.decompose, {"outputs": X, "prompts": T}, KERNELS),
+    ):
+        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+        assert str(verb(**tensors, **others)) == str(verb(**arrays, **others))
     models = {"a": X.reshape(10, 6, -1), "b": X[::-1].reshape(10, 6, -1).copy()}
     tensors = {name: torch.tensor(array) for name, array in models.items()}
     found = cv.compare(tensors, torch.arange(10), orders=[2], **kernel)
     assert str(found) == str(cv.compare(models, np.arange(10), orders=[2], **kernel))
 
 
-def test_bfloat16_and_lists_of_tensors():
+def test_tensors_become_arrays_with_a_word_where_a_gradient_is_lost_or_there_are_no_numbers():
     low = [tensor.bfloat16() for tensor in TENSORS]
     expected = cv.conditional_rke(*(tensor.float().numpy() for tensor in low), **KERNELS)
     assert cv.conditional_rke(*low, **KERNELS) == expected
     assert cv.conditional_rke(list(low[0]), list(low[1]), **KERNELS) == expected
-
-
-def test_a_gradient_is_lost_with_a_word():
     x = TENSORS[0].clone().requires_grad_()
     with pytest.warns(UserWarning, match="outputs: the tensor requires .* detached") as warned:
         found = cv.conditional_rke(x, TENSORS[1], **KERNELS)
     assert len(warned) == 1 and warned[0].filename == __file__
     assert found == cv.conditional_rke(X, T, **KERNELS)
-
-
-def test_tensors_without_numbers_are_refused_by_name():
     for tensor in (torch.empty(3, 2, device="meta"), torch.eye(3).to_sparse()):
         with pytest.raises(TypeError, match="outputs: expected an array .* received Tensor"):
             cv.rke(tensor, kernel=cv.Gaussian(1.0))
