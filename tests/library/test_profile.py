@@ -1,6 +1,7 @@
 """Scores over a ladder of bandwidths: values, errors, bands, signs, and the words for them."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 from canonical import N, kernels
 from oracles import assert_close, draw_pairs, gaussian_gram
-from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
@@ -33,12 +33,11 @@ def models(seeds=(0, 1)):
     }, prompts
 
 
-def log_scores(outputs, prompts, times_x, times_t):
-    """The logarithms of the three scores in float64, of the pairs of different rows."""
-    x, t = gaussian_gram(outputs, 0.8 * times_x), gaussian_gram(prompts, 0.6 * times_t)
-    pairs = ~np.eye(len(outputs), dtype=bool)
+def scores_of(x, t):
+    """The three scores from the Grams, of the pairs of different rows."""
+    pairs = ~np.eye(len(x), dtype=bool)
     x, t, both = (-np.log(np.mean(gram[pairs] ** 2)) for gram in (x, t, x * t))
-    return np.array([x, both - t, x + t - both])
+    return np.exp([x, both - t, x + t - both])
 
 
 @pytest.mark.parametrize("over", ["both", "outputs", "prompts"])
@@ -48,8 +47,8 @@ def test_values_and_bands_are_those_of_each_bandwidth(over, x64):
     found = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **options)
     for k, times in enumerate((0.5, 2.0)):
         of_x, of_t = (times if over in (side, "both") else 1.0 for side in ("outputs", "prompts"))
-        expected = np.exp(log_scores(outputs, prompts, of_x, of_t))
-        assert_close([of[0, k] for of in found.values], expected)
+        grams = gaussian_gram(outputs, 0.8 * of_x), gaussian_gram(prompts, 0.6 * of_t)
+        assert_close([of[0, k] for of in found.values], scores_of(*grams))
         at = {"output_kernel": cv.Gaussian(0.8 * of_x), "prompt_kernel": cv.Gaussian(0.6 * of_t)}
         alone = cv.evaluate(outputs, prompts, orders=[2], **at).order(2).population.errors
         for name, band in zip(PerScore._fields, found.bands, strict=True):
@@ -60,29 +59,6 @@ def test_values_and_bands_are_those_of_each_bandwidth(over, x64):
     axis = "prompts" if over == "prompts" else "outputs"
     assert found.axis == axis
     assert_close(found.bandwidths, {"outputs": 0.4, "prompts": 0.3}[axis] * np.r_[1, 4])
-
-
-@pytest.mark.parametrize("matched", [True, False])
-def test_p_values_are_those_of_one_difference(matched):
-    """At one bandwidth the test is Student's; models that share no prompt are independent."""
-    of_models, prompts = models((0, 1.3))
-    own = {name: prompts + np.float32(0.1 * k * (not matched)) for k, name in enumerate(of_models)}
-    found = cv.profile(of_models, own, multiples=[1.0], one_population=True, **kernels())
-    errors, logs = [], []
-    for outputs in of_models.values():
-        gram = gaussian_gram(outputs.astype(np.float64), 0.8) ** 2 - np.eye(N)
-        logs.append(-np.log(gram.sum() / N / (N - 1)))
-        errors.append(-2 * (gram.mean(axis=0) / gram.mean() - 1))
-    spread = errors[0] - errors[1]
-    variance = np.mean(spread**2) if matched else np.mean(np.square(errors), axis=1).sum()
-    statistic = (logs[0] - logs[1]) / math.sqrt(variance / (N - 1))
-    expected = 2 * stats.t.sf(abs(statistic), N - 1)
-    pair = found.pair(*of_models, "vendi")
-    assert pair.p_value == pytest.approx(expected, abs=0.03)
-    assert pair.adjusted == pair.p_value
-    # The influences of the two belong together row by row; without that they would cancel less.
-    assert (expected < 0.02) == matched
-    assert pair.signs.tolist() == ([-1] if matched else [0])
 
 
 def curve(values, influences):
@@ -134,7 +110,7 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
 
 @pytest.mark.parametrize("matched", [True, False])
 def test_one_bandwidth_is_tested_by_the_interval_of_the_difference(matched):
-    """The p-value is that of `compare`, up to 5,000 draws."""
+    """The p-value is that of `compare`, up to 5,000 draws; without shared prompts it is larger."""
     rng = np.random.default_rng(1)
     chances = {"a": [0.5, *[0.1] * 5], "b": None}
     answers = {m: rng.choice(6, (40, 5, 1), p=p) for m, p in chances.items()}
@@ -142,10 +118,13 @@ def test_one_bandwidth_is_tested_by_the_interval_of_the_difference(matched):
     own = {m: prompts + 100 * k * (not matched) for k, m in enumerate(answers)}
     models = {m: of.reshape(-1, 1).astype(np.float32) for m, of in answers.items()}
     options = {"output_kernel": cv.Gaussian(0.3), "one_population": True}
-    found = cv.profile(models, own, multiples=[1.0], **options).pair("a", "b")
+    found = cv.profile(models, own, multiples=[1.0], **options)
     compared = cv.compare(models, own, orders=[2], profile=False, **options)
-    expected = compared.ranking("conditional", 2).difference("a", "b").p_value
-    assert found.p_value == pytest.approx(expected, abs=4 * math.sqrt(expected / 5000) + 4e-4)
+    for pair in found.pairs:
+        expected = compared.ranking(pair.score, 2).difference("a", "b").p_value
+        assert pair.p_value == pytest.approx(expected, abs=4 * math.sqrt(expected / 5000) + 4e-4)
+        assert pair.adjusted == pair.p_value
+        assert pair.signs.tolist() == [0 if expected > 0.05 else -1]
 
 
 def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
@@ -158,13 +137,6 @@ def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
     (pair,) = found.pairs
     assert not pair.signs.any() and None not in pair.reasons and np.isnan(pair.p_value)
     assert f"nothing is tested over the bandwidths: {found.reason}" in str(found)
-
-
-def test_stepping_down_finds_what_the_first_step_leaves():
-    drawn = np.tile(np.linspace(0, 1, 101)[:, None], (1, 2)) * [3, 1]
-    # The largest of both is below 2.85 in 95% of draws, the second alone below 0.95.
-    assert multiplicity.stepped_down(np.array([2.9, 1.0]), drawn, 0.05).tolist() == [True, True]
-    assert multiplicity.stepped_down(np.array([2.8, 1.0]), drawn, 0.05).tolist() == [False, False]
 
 
 def test_adjusted_p_values_are_against_the_largest_of_the_rest():
@@ -213,11 +185,7 @@ def test_a_model_at_its_limit_is_more_diverse_but_never_less():
         found.pair("one", "two", "vendi")
 
 
-def in_one_prompt(*alike):
-    """Answers to 12 prompts of which some to the first are equal, and all others differ."""
-    outputs = np.arange(48.0, dtype=np.float32)[:, None] * 10
-    outputs[1 : sum(alike)] = outputs[0]
-    return outputs
+ALIKE = ("A", 4), ("B", 3)  # How many answers to the first prompt are equal; all others differ.
 
 
 def test_a_score_without_an_error_takes_no_other_one_with_it():
@@ -225,10 +193,9 @@ def test_a_score_without_an_error_takes_no_other_one_with_it():
 
     All 6 pairs of its answers are equal, or 3 of them: a similarity of 1 / 12, or of 1 / 24.
     """
-    answers = {"A": in_one_prompt(4), "B": in_one_prompt(3)}
-    found = cv.profile(
-        answers, np.repeat(np.arange(12), 4), output_kernel=cv.Gaussian(0.5), multiples=[0.5, 1]
-    )
+    answers, options = np.arange(48), {"output_kernel": cv.Gaussian(0.5), "multiples": [0.5, 1]}
+    models = {m: np.float32(10 * np.where(answers < k, 0, answers)[:, None]) for m, k in ALIKE}
+    found = cv.profile(models, answers // 4, **options)
     np.testing.assert_allclose(found.values.conditional, [[12, 12], [24, 24]], rtol=1e-5)
     undefined = [reasons.ONE_HAS_PAIRS] * 2
     assert found.pair("A", "B", "information").states == undefined
@@ -385,14 +352,10 @@ def test_a_figure_names_lines_by_their_scores_and_shades_what_is_saturated():
         found.plot("rke")
     alone = cv.profile(of_models["0"], output_kernel=cv.Gaussian(0.8), multiples=MULTIPLES)
     assert not alone.plot().axes[0].texts and alone.plot().get_suptitle().startswith("RKE")
-    several = dataclasses.replace(found, models=tuple("abcdefg"), values=seven(found.values))
-    several = dataclasses.replace(several, bands=seven(found.bands), pairs=(), n=found.n[:1] * 7)
-    several = dataclasses.replace(several, saturated=seven(found.saturated))
-    assert len(several.plot().legends[0].texts) == 7
-
-
-def seven(scores):
-    return scores.map(lambda of_models: np.repeat(of_models[:1], 7, axis=0))
+    named = {name: getattr(found, name) for name in ("values", "bands", "saturated")}
+    seven = {k: v.map(lambda x: np.repeat(x[:1], 7, axis=0)) for k, v in named.items()}
+    seven |= {"models": tuple("abcdefg"), "pairs": (), "n": found.n[:1] * 7}
+    assert len(dataclasses.replace(found, **seven).plot().legends[0].texts) == 7
 
 
 def test_a_figure_counts_the_given_answers_where_prompts_repeat():
@@ -406,38 +369,29 @@ def test_a_figure_counts_the_given_answers_where_prompts_repeat():
         assert drawn[1.0] == pytest.approx(evaluation.order(2).given.value, rel=1e-5)
 
 
-REFUSED = {
-    "over: expected one of outputs, prompts, both, received 'x'": {"over": "x"},
-    "over: expected a Gaussian kernel of the prompts": {
-        "prompt_kernel": cv.Cosine(),
-        "over": "both",
-    },
-    "multiples: expected ascending numbers above 0": {"multiples": [2.0, 1.0]},
-    "multiples: expected ascending numbers": {"multiples": [0.0, 1.0]},
-    "multiples: expected ascending": {"multiples": [1.0, math.nan]},
-    "groups: expected the label of each row or None, received 5": {"groups": 5},
-    "level: expected a number between 0 and 1, received 1": {"level": 1},
-}
+ASKED = functools.partial(cv.compare, profile=True)
+COSINE, COSINES = {"prompt_kernel": cv.Cosine()}, dict.fromkeys(kernels(), cv.Cosine())
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_bad_arguments_get_a_clear_error(message):
+@pytest.mark.parametrize(
+    ("call", "options", "message"),
+    [
+        (cv.profile, {"over": "x"}, "over: expected one of outputs, prompts, both, received 'x'"),
+        (cv.profile, COSINE | {"over": "both"}, "over: expected a Gaussian kernel of the prompts"),
+        (cv.profile, {"multiples": [2.0, 1.0]}, "multiples: expected ascending numbers above 0"),
+        (cv.profile, {"multiples": [0.0, 1.0]}, "multiples: expected ascending numbers"),
+        (cv.profile, {"multiples": [1.0, math.nan]}, "multiples: expected ascending"),
+        (cv.profile, {"groups": 5}, "groups: expected the label of each row or None, received 5"),
+        (cv.profile, {"level": 1}, "level: expected a number between 0 and 1, received 1"),
+        (ASKED, {"orders": [1]}, "profile: expected order 2 without truncation"),
+        (ASKED, {"errors": False, "orders": [2]}, "profile: expected errors, from the influences"),
+        (ASKED, COSINES | {"orders": [2]}, "profile: expected a Gaussian kernel, whose bandwidth"),
+    ],
+)
+def test_what_has_no_profile_is_refused(call, options, message):
     of_models, prompts = models()
     with pytest.raises(ValueError, match=message):
-        cv.profile(of_models, prompts, **(kernels() | REFUSED[message]))
-
-
-def test_a_profile_that_cannot_be_is_refused_by_compare():
-    of_models, prompts = models()
-    cosine = dict.fromkeys(kernels(), cv.Cosine())
-    refused = {
-        "profile: expected order 2 without truncation": {"orders": [1]},
-        "profile: expected errors, from the influences of rows": {"errors": False, "orders": [2]},
-        "profile: expected a Gaussian kernel, whose bandwidth moves": {**cosine, "orders": [2]},
-    }
-    for message, options in refused.items():
-        with pytest.raises(ValueError, match=message):
-            cv.compare(of_models, prompts, **(kernels() | options), profile=True)
+        call(of_models, prompts, **(kernels() | options))
 
 
 @jax.tree_util.register_dataclass
@@ -481,12 +435,10 @@ def test_the_bandwidth_of_a_kernel_of_your_own_moves(kind, x64):
     chosen = kernels() | {"output_kernel": kind(0.8)}
     found = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **chosen)
     assert_close(found.bandwidths, [0.4, 1.6])
-    pairs = ~np.eye(N, dtype=bool)
+    distances = np.abs(outputs[:, None] - outputs[None]).sum(axis=2)
     for k, times in enumerate((0.5, 2.0)):
-        distances = np.abs(outputs[:, None] - outputs[None]).sum(axis=2)
-        x, t = np.exp(-distances / (0.8 * times)), gaussian_gram(prompts, 0.6 * times)
-        x, t, both = (-np.log(np.mean(gram[pairs] ** 2)) for gram in (x, t, x * t))
-        assert_close([of[0, k] for of in found.values], np.exp([x, both - t, x + t - both]))
+        grams = np.exp(-distances / (0.8 * times)), gaussian_gram(prompts, 0.6 * times)
+        assert_close([of[0, k] for of in found.values], scores_of(*grams))
 
 
 def test_compare_has_the_profile_of_a_kernel_of_your_own_or_says_why_not():
