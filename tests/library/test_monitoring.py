@@ -223,19 +223,6 @@ def test_one_look_has_an_expectation_of_at_most_one_if_prompts_differ():
         expectation += chance * math.exp(process.update(np.array(outcome, float)))
     assert 0.9 < expectation <= 1
     assert (process.expected.mean(), process.expected.max()) <= (pytest.approx(0.3), 1)
-    # No prompt is expected to be more than alike.
-    process = EProcess(np.array([1.0, 1.0, 0.2]), 0.0, np.array(0.8))
-    assert process.expected.max() == pytest.approx(1)
-    assert process.expected.mean() == pytest.approx(0.8)
-    assert math.exp(process.update(np.array([1.0, 1.0, 0.9]))) > 1
-
-
-def test_bounds_widen_with_the_error_and_the_quantile():
-    low, high = bounds(0.3, 0.02, 1e9, 1.96)
-    assert (0.3 - low) * (high - 0.3) == pytest.approx((1.96 * 0.02) ** 2)
-    assert high - 0.3 > 0.3 - low
-    assert bounds(0.0, 0.0, 100.0, 2.0) == (0.0, pytest.approx(0.04))
-    assert bounds(0.99, 0.1, 100.0, 2.0)[1] == 1.0
 
 
 @pytest.mark.parametrize(("mean", "pairs", "level"), [(0.1, 7, 0.025), (0.9, 40, 0.2)])

@@ -11,7 +11,7 @@ from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.inference import comparisons, saturation
+from condvendi_jax.inference import saturation
 from condvendi_jax.results.ranking import order_in_words
 from condvendi_jax.statistics import reasons
 
@@ -21,30 +21,12 @@ NARROW = pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identi
 AGAIN = np.random.default_rng(0).permutation(N)  # Another order of rows, of rounding errors.
 
 
-@pytest.mark.parametrize(
-    ("values", "near", "entropy", "limit"),
-    [
-        ([1.0, 1.01], ["smallest"] * 2, ORDER_2, "smallest"),
-        ([1.0, 1.0], ["smallest"] * 2, ORDER_2, "smallest"),
-        ([40.0, 50.0], ["largest"] * 2, ORDER_2, "largest"),
-        ([40.0, math.inf], ["largest"] * 2, ORDER_2, "largest"),
-        ([40.0, 5.0], ["largest", None], ORDER_2, None),
-        ([40.0, 40.0], ["largest"] * 2, ORDER_2, "equal"),
-        ([40.0, 1.0], ["largest", "smallest"], ORDER_2, None),
-        ([3.0, 3.000001], [None] * 2, ORDER_2, "equal"),
-        ([3.0, 3.0001], [None] * 2, ORDER_2, None),
-        ([3.0, 3.0001], [None] * 2, ORDER_1, "equal"),
-        ([3.0, 3.001], [None] * 2, ORDER_1, None),
-        ([1.0, math.nan], ["smallest"] * 2, ORDER_2, None),
-        ([1.0], [None], ORDER_2, None),
-    ],
-)
-def test_limits_by_hand(values, near, entropy, limit):
-    rounding = saturation.rounding(entropy, np.float32)
-    assert comparisons._limit(values, near, rounding) == limit
-    # float64 resolves what float32 does not.
-    resolved = None if limit == "equal" and values[0] != values[1] else limit
-    assert comparisons._limit(values, near, saturation.rounding(entropy, np.float64)) == resolved
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_is_eps_of_sums_or_of_eigenvalues(dtype):
+    eps = np.finfo(dtype).eps
+    entropies = ORDER_2, ORDER_1, Entropy(2, truncation=3), Entropy(0.5)
+    found = [saturation.rounding(entropy, dtype) for entropy in entropies]
+    assert found == pytest.approx([8 * eps, 512 * eps, 512 * eps, math.sqrt(512 * eps)])
 
 
 @pytest.mark.parametrize("counted", ["vendi", "conditional", "information"])
