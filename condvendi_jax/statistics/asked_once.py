@@ -183,9 +183,9 @@ def in_bins(weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, level: fl
     """Mean similarities by distance, with a simultaneous band.
 
     The band is as wide, in standard errors, as the largest of correlated normal numbers at the
-    level: the errors of bins share prompts. These numbers are drawn with a fixed seed.
-    `weights` and `sums` `[b, n]` are those of the others of each row in a bin, and of their
-    similarities, without its own of the `shares` `[n]`. `level` is how often the band misses the truth somewhere.
+    level: the errors of bins share prompts. These numbers are drawn with a fixed seed. `weights`
+    and `sums` `[b, n]` are those of the others of each row in a bin and of their similarities,
+    without its own of the `shares` `[n]`. `level` is how often the band misses the truth somewhere.
     """
     weights, sums = weights * shares, sums * shares
     total = weights.sum(axis=1, keepdims=True)
