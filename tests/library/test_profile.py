@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from canonical import N, kernels
 from oracles import assert_close, draw_pairs, gaussian_gram
+from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
@@ -59,6 +60,29 @@ def test_values_and_bands_are_those_of_each_bandwidth(over, x64):
     axis = "prompts" if over == "prompts" else "outputs"
     assert found.axis == axis
     assert_close(found.bandwidths, {"outputs": 0.4, "prompts": 0.3}[axis] * np.r_[1, 4])
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_p_values_are_those_of_one_difference(matched):
+    """At one bandwidth the test is Student's; models that share no prompt are independent."""
+    of_models, prompts = models((0, 1.3))
+    own = {name: prompts + np.float32(0.1 * k * (not matched)) for k, name in enumerate(of_models)}
+    found = cv.profile(of_models, own, multiples=[1.0], one_population=True, **kernels())
+    errors, logs = [], []
+    for outputs in of_models.values():
+        gram = gaussian_gram(outputs.astype(np.float64), 0.8) ** 2 - np.eye(N)
+        logs.append(-np.log(gram.sum() / N / (N - 1)))
+        errors.append(-2 * (gram.mean(axis=0) / gram.mean() - 1))
+    spread = errors[0] - errors[1]
+    variance = np.mean(spread**2) if matched else np.mean(np.square(errors), axis=1).sum()
+    statistic = (logs[0] - logs[1]) / math.sqrt(variance / (N - 1))
+    expected = 2 * stats.t.sf(abs(statistic), N - 1)
+    pair = found.pair(*of_models, "vendi")
+    assert pair.p_value == pytest.approx(expected, abs=0.03)
+    assert pair.adjusted == pair.p_value
+    # The influences of the two belong together row by row; without that they would cancel less.
+    assert (expected < 0.02) == matched
+    assert pair.signs.tolist() == ([-1] if matched else [0])
 
 
 def curve(values, influences):
@@ -278,18 +302,19 @@ def test_of_many_models_those_whose_order_turns_are_named(five):
     ]
 
 
-VERDICTS = {
-    "The order depends on the bandwidth: A - C and B - C": [(1, 1), (1, -1), (-1, 1)],
-    "No bandwidth reverses the order of two models": [(0, 1), (-1, "x"), (0, 0)],
-    "No significant difference at any tested bandwidth": [(0, "x"), ("x", "x"), (0, 0)],
-    "No difference was tested at any bandwidth": [("x", "x")] * 3,
-}
-
-
-@pytest.mark.parametrize("words", VERDICTS)
-def test_the_verdict_says_no_more_and_no_less_than_the_tests(five, words):
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        ([(1, 1), (1, -1), (-1, 1)], "The order depends on the bandwidth: A - C and B - C"),
+        ([(0, 1), (1, "x"), (0, 0)], "No bandwidth reverses the order of two models"),
+        ([(0, -1), (-1, "x"), (0, 0)], "No bandwidth reverses the order of two models"),
+        ([(0, "x"), ("x", "x"), (0, 0)], "No significant difference at any tested bandwidth"),
+        ([("x", "x")] * 3, "No difference was tested at any bandwidth"),
+    ],
+)
+def test_the_verdict_says_no_more_and_no_less_than_the_tests(five, states, words):
     names = itertools.combinations("ABC", 2)
-    pairs = [of_states(*two, states) for two, states in zip(names, VERDICTS[words], strict=True)]
+    pairs = [of_states(*two, of) for two, of in zip(names, states, strict=True)]
     turning = of_states("A", "B", [1, -1])._replace(score="vendi")  # It tells of another score.
     found = dataclasses.replace(five, models=("A", "B", "C"), pairs=(*pairs, turning))
     assert found.verdict() == words
