@@ -3,6 +3,8 @@
 Nothing here imports the library, and distances are differences of points, not inner products.
 """
 
+import itertools
+
 import numpy as np
 import scipy.linalg
 import scipy.optimize
@@ -104,6 +106,19 @@ def weighted_logs(grams, weights, order=1, truncation=None):
     """The logarithms of the three scores of weighted rows, from the Grams of x, t and both."""
     x, t, joint = (weighted_entropy(gram, weights, order, truncation) for gram in grams)
     return np.array([x, joint - t, x + t - joint], np.float64)
+
+
+def components(gram):
+    """U, zeta_1 and delta of the answers to one prompt, as means over tuples of different ones."""
+    h = np.square(gram)
+
+    def mean(size, *pairs):
+        rows = np.array([*itertools.permutations(range(len(h)), size)]).T
+        return np.mean(np.prod([h[rows[i], rows[j]] for i, j in pairs], axis=0))
+
+    apart = mean(4, (0, 1), (2, 3))
+    zeta_1 = mean(3, (0, 1), (0, 2)) - apart
+    return mean(2, (0, 1)), zeta_1, mean(2, (0, 1), (0, 1)) - apart - 2 * zeta_1
 
 
 def _through_the_gaussian(points, gram, sensitivity, bandwidth):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,13 @@ from condvendi_jax.statistics.reasons import Reason
 
 _ROUNDING = 1e-12  # Of shares of pairs: less than this may be rounding.
 _SHOWN = 3  # Prompts at each end.
+_ALONE = "no prompt has two outputs: all scores of prompts are 1, and only contributions differ"
+_NOTES = (
+    "similarity: the mean over pairs of different outputs of a prompt, from 0 to 1; different: "
+    "one over it, drawn to the other prompts, with an interval that holds at the ends too",
+    "scores: of the outputs of a prompt alone; to Conditional: the contribution of the prompt "
+    "to the papers' score of all rows",
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -286,28 +293,17 @@ class PromptTable(Result):
         if compared > 2 * _SHOWN:
             rows.insert(_SHOWN, ["..."] + [""] * (len(heading) - 1))
         table = [self.sentence(), tables.Table(heading, rows), self.mean_in_words()] if rows else []
-        title = f"{len(self.prompts):,} prompts, the least diverse first"
-        return [title, *table, *_notes(self.prompts, compared)]
-
-
-def _notes(prompts: Sequence[PromptScore], compared: int) -> list[str]:
-    if not compared:
-        return [
-            "no prompt has two outputs: all scores of prompts are 1, and only contributions differ"
-        ]
-    notes = [
-        "similarity: the mean over pairs of different outputs of a prompt, from 0 to 1; different: "
-        "one over it, drawn to the other prompts, with an interval that holds at the ends too",
-        "scores: of the outputs of a prompt alone; to Conditional: the contribution of the prompt "
-        "to the papers' score of all rows",
-    ]
-    limits = []
-    if alone := len(prompts) - compared:
-        limits.append(f"prompts without a similarity, because they have one output: {alone:,}")
-    apart, same = (sum(scored.similarity == limit for scored in prompts) for limit in (0, 1))
-    if apart or same:
-        limits.append(f"all outputs count as different: {apart:,} prompts; as the same: {same:,}")
-    return [*notes, "; ".join(limits)] if limits else notes
+        notes, limits = [*_NOTES] if compared else [_ALONE], []
+        alone = len(self.prompts) - compared
+        if alone and compared:
+            limits.append(f"prompts without a similarity, because they have one output: {alone:,}")
+        apart, same = (sum(one.similarity == end for one in self.prompts) for end in (0, 1))
+        if apart or same:
+            limits.append(
+                f"all outputs count as different: {apart:,} prompts; as the same: {same:,}"
+            )
+        notes += ["; ".join(limits)] if limits else []
+        return [f"{len(self.prompts):,} prompts, the least diverse first", *table, *notes]
 
 
 @checks.outside_transformations

@@ -24,6 +24,7 @@ CLOSE = 0.25
 _BALANCED, _ROUNDS = 0.01, 200  # Of the weights of prompts.
 _DRAWS = 4000  # Of a simultaneous band.
 _LEAST = 1e-12  # A similarity that may be rounding.
+_LEVEL = 0.05  # The share of samples for which the limit fails.
 
 
 class Near(NamedTuple):
@@ -48,13 +49,8 @@ def near_pairs(
 
     A pair's weight falls with its distance, relative to how far the nearest of the two are, as a
     Gaussian kernel whose bandwidth suits each point (Zelnik-Manor and Perona, 2004). It is then
-    scaled to the given sums (Sinkhorn, 1964).
-
-    Args:
-      distances, others: of each prompt to its nearest ones, and their numbers, `[n, k]`, by rising
-        distance, which is infinite where there is none.
-      shares: of the prompts, of sum one, `[n]`.
-      narrow: how fast weights fall with the squared distance, relative to the nearest.
+    scaled to `shares` `[n]`, of sum one (Sinkhorn, 1964). `others` `[n, k]` are the nearest prompts
+    of each, by rising `distances` `[n, k]`, infinite where there is none.
     """
     n, count = distances.shape
     row, there = np.repeat(np.arange(n), count), np.isfinite(distances.reshape(-1))
@@ -135,7 +131,6 @@ def known(
     zero: Mean,
     shares: np.ndarray,
     reach: float = 1.0,
-    level: float = 0.05,
     groups: np.ndarray | None = None,
 ) -> Known:
     """A lower limit of the similarity to one prompt, and an interval where the sample shows it.
@@ -145,20 +140,14 @@ def known(
     where its ends are within a factor of 3, and near prompts are close, or more alike than others
     beyond chance: a flat curve far from distance 0 shows nothing of it.
 
-    Args:
-      everywhere, near: of all pairs, and of near ones.
-      shifted: of near ones whose outputs were moved along with their prompts; None where they
-        cannot be.
-      zero: see `at_zero`.
-      shares: of the prompts `[n]`.
-      reach: the mean distance of near prompts, relative to that of all.
-      level: the share of samples for which the limit fails.
-      groups: labels of prompts that depend on each other `[n]`; None where none do.
+    The means are those of all pairs; of near ones; of these with outputs `shifted` along with their
+    prompts, None where they cannot be; and `at_zero`. `shares` are of the prompts, `[n]`; `reach`
+    is the mean distance of near ones relative to that of all; `groups` depend on each other, `[n]`.
     """
     everywhere, near, zero = (mean.by(groups) for mean in (everywhere, near, zero))
     shifted, shares = shifted and shifted.by(groups), Mean(1.0, shares).by(groups).changes
     means = [everywhere, near, *([] if shifted is None else [shifted])]
-    lower = [lower_limit(mean, shares, level / len(means)) for mean in means]
+    lower = [lower_limit(mean, shares, _LEVEL / len(means)) for mean in means]
     at_least = max(lower)
     high = min(1.0, zero.value + ERRORS * zero.error)
     seen = reach <= CLOSE or lower[1] > everywhere.value
@@ -194,13 +183,9 @@ def in_bins(weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, level: fl
     """Mean similarities by distance, with a simultaneous band.
 
     The band is as wide, in standard errors, as the largest of correlated normal numbers at the
-    level: the errors of bins share prompts. These numbers are drawn with a fixed seed.
-
-    Args:
-      weights, sums: of each row, the weights of the others in each bin, and of their similarities,
-        `[b, n]`, without its own share.
-      shares: of the rows, of sum one, `[n]`.
-      level: the share of samples in which the band misses the truth somewhere.
+    level: the errors of bins share prompts. These numbers are drawn with a fixed seed. `weights`
+    and `sums` `[b, n]` are those of the others of each row in a bin and of their similarities,
+    without its own of the `shares` `[n]`. `level` is how often the band misses the truth somewhere.
     """
     weights, sums = weights * shares, sums * shares
     total = weights.sum(axis=1, keepdims=True)

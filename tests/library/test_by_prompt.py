@@ -1,26 +1,82 @@
-"""Prompts by themselves: scores, similarities, rankings and tests, against loops in NumPy."""
+"""Contributions of rows, and prompts by themselves: derivatives, and loops in NumPy."""
 
 import dataclasses
-import itertools
+import functools
 import math
 
 import numpy as np
+import oracles
+import precision
 import pytest
-from canonical import kernels
-from oracles import assert_close, cosine_gram, gaussian_gram
-from oracles import weighted_entropy as entropy
+from canonical import N, kernels, slow
+from oracles import assert_close, draw_pairs, gaussian_gram
 from scipy import stats
-from scipy.special import betainc, betaln
 
 import condvendi_jax as cv
 from condvendi_jax.base import memory
-from condvendi_jax.spectra import exact
-from condvendi_jax.statistics import shrinkage
-from condvendi_jax.statistics.shrinkage import Components
+from condvendi_jax.grams import sums
+from condvendi_jax.spectra import exact, pair_sums
 from experiments.calibration import simulations
 
 ENTROPIES = [*({"order": order} for order in (1, 2, math.inf)), {"order": 1, "truncation": 4}]
+INFLUENCES = [*ENTROPIES, *(slow({"order": order}) for order in (0.5, 1.05, 3))]
+INFLUENCES += [slow({"order": 2, "truncation": 5})]
 SIZES = (7, 1, 4, 19, 5, 2)
+
+
+def weighted_scores(outputs, prompts, weights, **options):
+    x, t = gaussian_gram(outputs, 0.8), gaussian_gram(prompts, 0.6)
+    return np.exp(oracles.weighted_logs((x, t, x * t), weights, **options))
+
+
+@pytest.mark.parametrize("options", INFLUENCES, ids=str)
+def test_influences_are_derivatives_in_the_weights_of_rows(options, x64):
+    pairs, even = draw_pairs(N), np.full(N, 1 / N)
+    found = cv.contributions(*pairs, **kernels(), **options)
+    scores = functools.partial(weighted_scores, *pairs, **options)
+    assert_close(found.decomposition.scores, scores(even))
+    for row in (0, 17, N - 1):  # The step is so long that the rounding of the scores is small.
+        expected = oracles.directional_difference(scores, even, np.arange(N) == row, step=1e-4)
+        np.testing.assert_allclose([of[row] for of in found.influences], expected, atol=1e-7)
+    for influences in found.influences:
+        assert abs(influences.mean()) < 1e-12 * N
+
+
+@pytest.mark.slow
+def test_row_sums_do_not_depend_on_the_tiles():
+    outputs, prompts = draw_pairs(N - 7, dtype=np.float32)  # The last tile is padded.
+    tiles = pair_sums.tiles_of(cv.Pairs(outputs, prompts, **kernels()))
+    squares = [gaussian_gram(outputs, 0.8) ** 2, gaussian_gram(prompts, 0.6) ** 2]
+    expected = np.stack([g.sum(axis=1) - 1 for g in (*squares, squares[0] * squares[1])])
+    with precision.tiles(16):
+        assert_close(sums.row_norms(tiles), expected)
+
+
+def test_equal_rows_contribute_equally_and_labels_add_up():
+    outputs, prompts = (np.repeat(a, 3, axis=0) for a in draw_pairs(16, dtype=np.float32))
+    prompt = np.repeat(np.arange(16), 3)
+    for order in (1, 2):
+        found = cv.contributions(outputs, prompts, **kernels(), order=order)
+        by_prompt = found.by(prompt)
+        assert list(by_prompt) == list(range(16))
+        for influences, told in zip(
+            found.influences, np.transpose([*by_prompt.values()]), strict=True
+        ):
+            of_prompts = influences.reshape(16, 3)
+            assert np.ptp(of_prompts, axis=1).max() < 1e-3
+            np.testing.assert_allclose(told, of_prompts.sum(axis=1) / 48, atol=1e-6)
+            assert abs(sum(told)) < 1e-4
+    with pytest.raises(ValueError, match="labels: expected 48 labels, .* shape .47,."):
+        found.by(prompt[1:])
+
+
+def test_outputs_alone_have_no_information():
+    outputs, _ = draw_pairs(N, dtype=np.float32)
+    alone = cv.contributions(outputs, kernel=cv.Gaussian(0.8), order=2)
+    np.testing.assert_array_equal(alone.influences.conditional, alone.influences.vendi)
+    np.testing.assert_array_equal(alone.influences.information, 0)
+    one = cv.contributions(outputs[:1], kernel=cv.Gaussian(0.8), order=2)
+    assert one.influences.vendi == 0
 
 
 def draw(sizes=SIZES, seed=0):
@@ -41,7 +97,7 @@ def similarity_of(gram, weights):
 def alone(gram, weights, **options):
     """The score of the rows of one prompt, that of the papers, and the similarity."""
     similarity = similarity_of(gram, weights)
-    plug_in = math.exp(entropy(gram, weights / weights.sum(), **options))
+    plug_in = math.exp(oracles.weighted_entropy(gram, weights / weights.sum(), **options))
     unbiased = options == {"order": 2} and weights.size > 1
     return 1 / similarity if unbiased else plug_in, plug_in, similarity
 
@@ -68,8 +124,8 @@ def test_every_prompt_is_scored_as_in_a_loop(options, weighted, x64, monkeypatch
         expected = alone(gaussian_gram(outputs[of], 0.8), shares[of], **options)
         actual = [own.score, own.plug_in, own.similarity]
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9, equal_nan=True)
-        sums = [of_rows[of] @ shares[of] for of_rows in found.influences]
-        np.testing.assert_allclose(own.contributions, sums, atol=1e-12)
+        expected = [of_rows[of] @ shares[of] for of_rows in found.influences]
+        np.testing.assert_allclose(own.contributions, expected, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -79,7 +135,10 @@ def test_the_mean_over_prompts_is_the_number_that_papers_print(x64):
     names = np.array(["a cat", "a dog", "two cats", "a bus", "a red bus"])[prompt]
     table = cv.prompt_table(outputs, names, output_kernel=cv.Cosine(), order=1)
     of_prompts = [outputs[names == name] for name in np.unique(names)]
-    scores = [math.exp(entropy(cosine_gram(of), np.full(6, 1 / 6), order=1)) for of in of_prompts]
+    scores = [
+        math.exp(oracles.weighted_entropy(oracles.cosine_gram(of), np.full(6, 1 / 6), order=1))
+        for of in of_prompts
+    ]
     assert table.mean == pytest.approx(np.mean(scores), rel=1e-9)
     assert table.standard_error == pytest.approx(stats.sem(scores), rel=1e-9)
     low, high = stats.t.interval(0.95, 4, np.mean(scores), stats.sem(scores))
@@ -153,18 +212,6 @@ def test_outputs_that_are_all_alike_or_all_different_have_exact_scores(order, sc
     np.testing.assert_allclose([own.score for own in table.prompts[:3]], scores, rtol=1e-5)
 
 
-def components_of(gram):
-    """U, zeta_1 and delta of one prompt, by loops over pairs, triples and quadruples."""
-    h, k = gram**2, len(gram)
-    pairs = list(itertools.permutations(range(k), 2))
-    triples = np.mean([h[i, j] * h[i, m] for i, j, m in itertools.permutations(range(k), 3)])
-    fours = itertools.permutations(range(k), 4)
-    quadruples = np.mean([h[i, j] * h[m, o] for i, j, m, o in fours])
-    squares = np.mean([h[pair] ** 2 for pair in pairs])
-    zeta_1 = triples - quadruples
-    return np.mean([h[pair] for pair in pairs]), zeta_1, squares - quadruples - 2 * zeta_1
-
-
 @pytest.mark.parametrize("options", [{"order": 2}, {"order": 1}, ENTROPIES[3]], ids=str)
 def test_the_test_of_a_difference_is_that_of_loops_at_every_order(options, x64):
     outputs, prompts, prompt = draw((7, 4, 5, 9, 5, 2, 6))
@@ -172,7 +219,7 @@ def test_the_test_of_a_difference_is_that_of_loops_at_every_order(options, x64):
     several = [own for own in table.prompts if own.n > 3]
     k = np.array([own.n for own in several])
     rows = [prompt == prompt[own.row] for own in several]
-    parts = [components_of(gaussian_gram(outputs[of], 0.8)) for of in rows]
+    parts = [oracles.components(gaussian_gram(outputs[of], 0.8)) for of in rows]
     u, zeta, delta = np.transpose(parts)
     within = 4 * zeta / k + 2 * delta / (k * (k - 1))
     z = 6 / 5 * (u - u.mean()) ** 2 - within
@@ -194,58 +241,9 @@ def test_the_test_of_a_difference_is_that_of_loops_at_every_order(options, x64):
     assert shrunken == sorted(shrunken, reverse=True)
 
 
-def test_posteriors_are_those_of_independent_pairs(monkeypatch):
-    """If pairs were independent, a similarity would be binomial, and its posterior Beta."""
-    monkeypatch.setattr(shrinkage, "_LARGEST", np.zeros(240))
-    rng, k, count = np.random.default_rng(0), 5, 30
-    similarity = rng.binomial(10, rng.beta(2, 5, count)) / 10
-    nothing = np.zeros(count)
-    parts = Components(np.full(count, k), similarity, nothing, nothing + 0.3)
-    spread, (mean, low, high) = shrinkage.shrink(parts)
-    u, noise = similarity.mean(), 0.6 / 20
-    assert spread.deviation == pytest.approx(math.sqrt(similarity.var(ddof=1) - noise))
-    pairs = u * (1 - u) / noise
-    error = max(similarity.std(), math.sqrt(u * (1 - u) / pairs)) / math.sqrt(count)
-    x, y, s = 10 * similarity, 10 * (1 - similarity), np.linspace(0, 1, 2001)
-    fits, found = [], []
-    for logit, share in itertools.product(
-        np.log(u / (1 - u)) + np.linspace(-3.5, 3.5, 13) * error / (u * (1 - u)),
-        (np.arange(16) + 0.5) / 16,
-    ):
-        of, weight = 1 / (1 + math.exp(-logit)), pairs * share / (1 - share)
-        betas = np.array([[of * weight, (1 - of) * weight], [0.5, 0.5]])[:, :, None]
-        sums = np.exp([betaln(a + x, b + y) - betaln(a, b) for a, b in betas])
-        cumulated = np.array([betainc(a, b, s) for a, b in betas])
-        for part in (0, 0.03, 0.1, 0.25):
-            mixed = np.array([1 - part, part])
-            fits.append(np.log(mixed @ sums).sum() + math.log(of * (1 - of)))
-            found.append(mixed @ cumulated)
-    chances = np.exp(np.array(fits) - max(fits))
-    prior, middle = np.diff(chances @ np.array(found)), (s[1:] + s[:-1]) / 2
-    posterior = prior * middle ** x[:, None] * (1 - middle) ** y[:, None]
-    posterior /= posterior.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(mean, posterior @ middle, atol=2e-3)
-    sums = np.cumsum(posterior, axis=1)
-    for ends, level, open_at in ((low, 0.005, 0), (high, 0.995, 1)):
-        expected = s[1 + np.argmax(sums > level, axis=1)]
-        expected[similarity == open_at] = open_at
-        np.testing.assert_allclose(ends, expected, atol=0.015)
-
-
-@pytest.mark.parametrize("of_answers", [0.002, 0.02, 1.0])
-def test_components_at_each_similarity_have_the_means_of_the_prompts(of_answers):
-    density = np.random.default_rng(0).dirichlet(np.ones(240))
-    zeta_1, zeta_2 = shrinkage._components(density, of_answers, 0.1)
-    largest = density @ shrinkage._LARGEST
-    assert density @ zeta_1 == pytest.approx(min(of_answers, largest))
-    assert density @ zeta_2 == pytest.approx(0.1)
-    assert np.all(zeta_1 <= shrinkage._LARGEST + 1e-12)
-
-
 @pytest.mark.parametrize(
     ("sizes", "weights", "words"),
     [
-        ((19,), None, "expected 5 prompts or more with 4 outputs or more, received 1"),
         ((3,) * 8, None, "expected 5 prompts or more with 4 outputs or more, received 0"),
         ((4,) * 6, np.arange(24) % 2 + 0.5, "the outputs of a prompt have unequal weights"),
     ],
@@ -286,58 +284,6 @@ def test_prompts_of_two_outputs_are_drawn_further_to_the_others():
     assert 0.1 < different.shrunken < mean and different.low == 0
     assert math.isnan(single.shrunken)
     assert all(abs(own.shrunken - own.similarity) < 0.1 for own in most)
-
-
-def test_an_interval_allows_that_the_answers_to_the_last_prompt_are_alike_by_chance():
-    """Where answers are equally likely no zeta_1 is seen, but chance repeats one of them."""
-    similarity, nothing = np.append(np.linspace(0.15, 0.35, 59), 0.65), np.zeros(60)
-    parts = Components(np.full(60, 10), similarity, nothing, nothing + 0.2)
-    mean, low, high = shrinkage.shrink(parts)[1][:, -1]
-    assert low < 0.3 and high > 0.9 and mean > 0.6
-
-
-def test_an_interval_allows_that_all_five_answers_agree_by_chance():
-    """One prompt of 100 whose answers are four equally likely ones, or of a tenth 50."""
-    rng = np.random.default_rng(0)
-    copies = rng.multinomial(5, np.full(50, 1 / 50), size=100)
-    copies[10:] = rng.multinomial(5, [1 / 4] * 4 + [0] * 46, size=90)
-    copies[-1] = [5] + [0] * 49
-    _, low, high = shrinkage.shrink(parts_of(copies))[1][:, -1]
-    assert low < 0.25 and high == 1
-
-
-def parts_of(copies):
-    """The components of prompts, from how often each has each answer, `[prompts, answers]`."""
-    prompt, answer = np.nonzero(copies)
-    of_answer = copies[prompt, answer]
-    return shrinkage.of_sums(of_answer - 1, of_answer - 1, of_answer, prompt, len(copies))
-
-
-def test_a_smooth_prior_by_hand(monkeypatch):
-    """The mean posterior (3/4, 1/4, 0), smoothed, and a fifth of the start."""
-    rng, smooth = np.random.default_rng(0), np.zeros((30, 30))
-    likely, prior = rng.uniform(size=(8, 30)) ** 9, np.full(30, 1 / 30)
-    for cell in range(30):
-        for other, part in ((cell - 1, 1 / 4), (cell, 1 / 2), (cell + 1, 1 / 4)):
-            smooth[cell, min(max(other, 0), 29)] += part
-    for _ in range(10):
-        prior = smooth @ np.mean([row * prior / (row @ prior) for row in likely], axis=0)
-    found = shrinkage._smooth_prior(likely, np.full(30, 3.0))
-    np.testing.assert_allclose(found, 0.2 / 30 + 0.8 * prior)
-    monkeypatch.setattr(shrinkage, "_ROUNDS", 1)
-    likely, start = np.array([[1.0, 0, 0], [1, 1, 0]]), np.array([1.0, 1, 2])
-    np.testing.assert_allclose(shrinkage._smooth_prior(likely, start), [0.55, 0.3, 0.15])
-
-
-def test_prompts_of_two_kinds_are_drawn_to_their_own():
-    """Half of 100 prompts repeat one answer in 97%, half have 50 equally likely ones."""
-    rng, k = np.random.default_rng(3), 20
-    shares = np.full((100, 50), 1 / 50)
-    shares[:50] = [0.97, *[0.03 / 49] * 49]
-    mean, low, high = shrinkage.shrink(parts_of(rng.multinomial(k, shares)))[1]
-    truth = np.sum(shares**2, axis=1)
-    assert np.all((low <= truth) & (truth <= high))
-    assert np.abs(mean - truth).mean() < 0.02 and np.mean(high - low) < 0.2
 
 
 @pytest.mark.slow

@@ -20,8 +20,7 @@ def draw(n, *, kinds=None, seed=0):
     outputs, prompts = draw_pairs(n, seed=seed)
     if kinds is not None:
         prompts = prompts[np.arange(n) % kinds]
-    of_prompts = gaussian_gram(prompts, 0.6) ** 2
-    squares = gaussian_gram(outputs, 0.8) ** 2
+    of_prompts, squares = gaussian_gram(prompts, 0.6) ** 2, gaussian_gram(outputs, 0.8) ** 2
     sums = {"conditional": (of_prompts, of_prompts * squares), "vendi": (squares**0, squares)}
     return outputs, prompts, sums
 

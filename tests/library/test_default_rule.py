@@ -123,17 +123,13 @@ def test_no_order_and_no_seed_moves_the_bandwidth(seed, most, similar):
     outputs["a"][rng.random(N) < 0.3] = 1
     order = rng.permutation(N)
     moved = {name: outputs[name][order] for name in "ba"}
+    how, both = {"rule": "auto", "similar_prompts": similar}, []
     with mock.patch.object(bandwidth, "MOST_ROWS", most):
-        one, two = (
-            cv.Pairs.of_models(
-                rows, prompts, rule="auto", similar_prompts=similar, key=jax.random.key(number)
-            )["a"].bandwidths
-            for number, (rows, prompts) in enumerate(
-                [(outputs, FEW_PROMPTS), (moved, FEW_PROMPTS[order])]
-            )
-        )
+        for number, data in enumerate([(outputs, FEW_PROMPTS), (moved, FEW_PROMPTS[order])]):
+            pairs = cv.Pairs.of_models(*data, **how, key=jax.random.key(number))
+            both.append(pairs["a"].bandwidths)
     for name in ["outputs", "prompts"][: 1 + similar]:
-        assert one[name].bandwidth == pytest.approx(two[name].bandwidth, rel=1e-6)
+        assert both[0][name].bandwidth == pytest.approx(both[1][name].bandwidth, rel=1e-6)
 
 
 def test_of_more_rows_than_the_limit_each_is_taken_by_its_weight():

@@ -15,14 +15,9 @@ from condvendi_jax.encoders import embedding
 KINDS = {"parrot": 1, "three": 3, "eight": 8}
 TRUE = {"parrot": 1.0, "three": 64 / 22, "eight": 8.0}
 HOLIDAYS = (
-    "Go for a walk in the park.",
-    "Read a good novel.",
-    "Cook a new dish.",
-    "Call an old friend.",
-    "Plant some flowers.",
-    "Learn to juggle.",
-    "Clean the garage.",
-    "Write a letter.",
+    *("Go for a walk in the park.", "Read a good novel.", "Cook a new dish."),
+    *("Call an old friend.", "Plant some flowers.", "Learn to juggle."),
+    *("Clean the garage.", "Write a letter."),
 )
 QUESTIONS = [f"What should I do on day {day} of my holiday?" for day in range(12)]
 
@@ -35,10 +30,8 @@ def answers(kinds):
 def records(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, kinds in KINDS.items():
-        rows = np.reshape(answers(kinds), (-1, 8)).tolist()
-        lines = [
-            json.dumps({"prompt": q, "answers": a}) for q, a in zip(QUESTIONS, rows, strict=True)
-        ]
+        rows = zip(QUESTIONS, np.reshape(answers(kinds), (-1, 8)).tolist(), strict=True)
+        lines = [json.dumps({"prompt": question, "answers": row}) for question, row in rows]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
     return [f"{name}.jsonl" for name in KINDS]
 
@@ -83,31 +76,27 @@ def test_embeddings_of_any_encoder():
 
 def test_what_repeats_decides(x64):
     """More than half of the rows, or not; the papers' choice is asked for by name."""
-    rng = np.random.default_rng(0)
+    rng, papers = np.random.default_rng(0), {"rule": "variance", "similar_prompts": True}
     outputs, prompts = rng.normal(size=(40, 3)), rng.normal(size=(40, 2))
-    half, most = prompts.copy(), prompts.copy()
-    half[:20], most[:21] = half[0], most[0]
-    for rows, repeated in ((prompts, False), (half, False), (most, True)):
-        pairs = cv.evaluate(outputs, rows, orders=[2], errors=False).bandwidths
-        rule = cv.evaluate(
-            outputs, rows, orders=[2], errors=False, rule="variance", similar_prompts=True
-        ).bandwidths
+    for count, repeated in ((0, False), (20, False), (21, True)):
+        rows = np.where(np.arange(40)[:, None] < count, prompts[0], prompts)
+        pairs, rule = (
+            cv.evaluate(outputs, rows, orders=[2], errors=False, **how).bandwidths
+            for how in ({}, papers)
+        )
         assert (pairs["prompts"].bandwidth is None) == repeated
         assert pairs["outputs"].rule.startswith("half of") == repeated
         assert rule["outputs"].rule.startswith("smallest bandwidth with variance < 0.01")
         assert rule["prompts"].bandwidth > 0
 
 
-def test_labels_columns_and_answers_by_prompt(x64):
-    rng = np.random.default_rng(0)
-    outputs = rng.normal(size=(5, 4, 3))
-    flat, names = outputs.reshape(20, 3), np.repeat(list("abcde"), 4)
-    kernel = {"output_kernel": cv.Gaussian(1.0)}
+def test_labels_are_equal_or_different(x64):
+    outputs, names = np.random.default_rng(0).normal(size=(5, 4, 3)), list("abcde")
+    flat, kernel = outputs.reshape(20, 3), {"output_kernel": cv.Gaussian(1.0), "order": 2}
     numbers = (np.arange(20) // 4)[:, None]
-    expected = cv.decompose(flat, numbers, **kernel, prompt_kernel=cv.Indicator(), order=2)
-    for x, t in ((outputs, list("abcde")), (outputs.tolist(), list("abcde")), (flat, names)):
-        found = cv.decompose(x, t, **kernel, order=2)
-        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)
+    expected = cv.decompose(flat, numbers, **kernel, prompt_kernel=cv.Indicator())
+    for data in ((outputs, names), (outputs.tolist(), names), (flat, np.repeat(names, 4))):
+        np.testing.assert_allclose(cv.decompose(*data, **kernel).scores, expected.scores, 1e-12)
     assert cv.rke([1, 2, 2, 3]) == pytest.approx(16 / 6)
 
 
@@ -116,7 +105,8 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts, prompts = [f"text {k}" for k in range(20)], [f"prompt {k}" for k in range(20)]
     embedded = [embedding.embed(x, Means(), kind="texts") for x in (texts, prompts)]
-    found = cv.evaluate(texts, prompts, encoder=Means(), orders=[2], errors=False)
+    how = {"encoder": Means(), "orders": [2], "errors": False}
+    found = cv.evaluate(texts, prompts, **how)
     assert found.as_dict()["text_encoder_path"] == "fake_encoders:Means"
     assert "embedded by means" in found.details()
     assert "those of means." in cv.report.latex(found).paragraph
@@ -124,12 +114,8 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     assert found.as_dict()["scores"] == expected.as_dict()["scores"]
     assert str(found).startswith("Different answers to one prompt")  # Of arrays, outputs.
     lists = [texts[4 * k : 4 * k + 4] for k in range(5)], prompts[:5]
-    found = cv.evaluate(*lists, encoder=Means(), orders=[2], errors=False)
-    assert str(found) == str(
-        cv.evaluate(
-            texts, np.repeat(prompts[:5], 4).tolist(), encoder=Means(), orders=[2], errors=False
-        )
-    )
+    repeated = cv.evaluate(texts, np.repeat(prompts[:5], 4).tolist(), **how)
+    assert str(cv.evaluate(*lists, **how)) == str(repeated)
     uneven = {"a": lists[0], "b": [each[: k + 1] for k, each in enumerate(lists[0])]}
     compared = cv.compare(uneven, lists[1], encoder="fake_encoders:Means", orders=[2])
     assert "embedded by means" in compared.details()
@@ -157,17 +143,3 @@ def test_labels_have_no_distances(kernel):
         cv.evaluate(outputs, names, similar_prompts=True)
     with pytest.raises(TypeError, match="outputs: received texts, which cv.evaluate"):
         cv.rke(names, kernel=cv.Indicator())
-
-
-def test_prompts_that_are_texts_are_embedded_for_a_kernel_of_distances(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    texts = [f"text {k % 8}" for k in range(40)]
-    prompts = [f"prompt {'a' * (k // 5)}" for k in range(40)]
-    options = {"encoder": Means(), "orders": [2], "errors": False, "prompt_ids": prompts}
-    embedded = embedding.embed(prompts, Means(), kind="texts")
-    x = embedding.embed(texts, Means(), kind="texts")
-    for more in ({"similar_prompts": True}, {"prompt_kernel": cv.Gaussian(0.1)}):
-        found = cv.evaluate(texts, prompts, **options, **more)
-        expected = cv.evaluate(x, embedded, prompt_ids=prompts, orders=[2], errors=False, **more)
-        assert str(found.table()) == str(expected.table())
-        assert found.bandwidths["prompts"].bandwidth is not None

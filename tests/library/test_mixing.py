@@ -83,14 +83,9 @@ def test_scores_are_those_of_groups_by_the_shares_of_others(x64):
         means = np.array([q[~rows].mean() for q in QUALITY.values()])
         w = [*others.values()]
         parts.append([w @ same @ w, w @ means, *np.diag(same)])
-    values, t = (
-        np.mean(sizes * parts, axis=0),
-        scipy.stats.t.ppf(1 - np.array([0.05, 0.05 / 3]) / 2, 2),
-    )
-    moves, near = (
-        sizes * (np.array(parts) - values) / np.sqrt(6),
-        {"loosened": 1e5},
-    )  # Optima to 1e-6.
+    values, t = np.mean(sizes * parts, axis=0), scipy.stats.t.isf([0.025, 0.025 / 3], 2)
+    moves = sizes * (np.array(parts) - values) / np.sqrt(6)
+    near = {"loosened": 1e5}  # Optima to 1e-6.
     errors, ends, gains = np.linalg.norm(moves, axis=0), np.array([-1, 1]), values[2:] / values[0]
     ratio = np.exp(t[0] * errors[0] / values[0] * ends)
     assert_close([result.score.value, *result.score.ends], [1, *ratio] / values[0], **near)

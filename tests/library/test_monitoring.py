@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from oracles import gaussian_gram
+from oracles import components, gaussian_gram
 from rates import is_at_most
 from scipy import optimize, special, stats
 
@@ -16,6 +16,7 @@ from experiments.calibration import simulations as study
 
 P, K, WIDTH = 6, 12, 1.2
 PROMPTS = np.repeat(np.arange(P), K)
+KERNEL = {"output_kernel": cv.Gaussian(WIDTH)}
 
 
 def draw(seed, scale=1.0, k=K):
@@ -26,15 +27,13 @@ def draw(seed, scale=1.0, k=K):
 
 def similar(answers):
     """The mean squared kernel of different answers to a prompt, in float64."""
-    squares, k = gaussian_gram(answers, WIDTH) ** 2, len(answers)
-    return (squares.sum() - k) / (k * (k - 1))
+    return components(gaussian_gram(answers, WIDTH))[0]
 
 
 def fixed_variance(answers):
-    """The unbiased variance of `similar` over other answers: by all pairs of disjoint pairs."""
-    squares, places = gaussian_gram(answers, WIDTH) ** 2, range(len(answers))
-    apart = [squares[i, j] * squares[m, n] for i, j, m, n in itertools.permutations(places, 4)]
-    return similar(answers) ** 2 - np.mean(apart)
+    """The unbiased variance of `similar` over other answers."""
+    _, zeta_1, delta = components(gaussian_gram(answers, WIDTH))
+    return 4 * zeta_1 / len(answers) + 2 * delta / (len(answers) * (len(answers) - 1))
 
 
 def kl_bound(mean, pairs, level):
@@ -55,30 +54,18 @@ def by_hand(baseline, looks, level=0.05, tolerated=1.0):
     kept = 1 - p * error**2 / first.var(ddof=1)
     kept = min(max(kept, 0), (1 / bound - 1) / (first.max() / mean - 1))
     expected = bound * (1 + kept * (first / mean - 1))
-    factors = [
-        [
-            np.prod(
-                [
-                    1 + share / expected.max() * (similar(o) - e)
-                    for o, e in zip(of, expected, strict=True)
-                ]
-            )
-            for share in (0.9, 0.45, 0.225, 0.1125)
-        ]
-        for of in looks
-    ]
-    evidence = []
-    for t in range(1, len(looks) + 1):
-        total = 1 / (t + 1)
-        for j in range(1, t + 1):
-            total += np.mean(np.prod(factors[j - 1 : t], axis=0)) / (j * (j + 1))
-        evidence.append(total)
+    factors, evidence = [], []
+    for t, answers in enumerate(looks, 1):
+        higher = (np.array([similar(of) for of in answers]) - expected) / expected.max()
+        factors.append([np.prod(1 + share * higher) for share in (0.9, 0.45, 0.225, 0.1125)])
+        starts = [np.mean(np.prod(factors[j:], axis=0)) / (j + 1) / (j + 2) for j in range(t)]
+        evidence.append(1 / (t + 1) + sum(starts))
     return evidence, bound
 
 
 @pytest.fixture(scope="module")
 def watched():
-    return cv.monitor(draw(0), np.arange(P), output_kernel=cv.Gaussian(WIDTH))
+    return cv.monitor(draw(0), np.arange(P), **KERNEL)
 
 
 def again(monitor):
@@ -88,8 +75,7 @@ def again(monitor):
 @pytest.mark.parametrize(("level", "tolerated"), [(0.05, 1.0), (0.4, 0.9)])
 def test_evidence_is_that_of_numpy(level, tolerated):
     outputs = [draw(1), draw(2, 0.6), draw(3, 0.5), draw(4, 0.5)]
-    how = {"output_kernel": cv.Gaussian(WIDTH), "level": level, "tolerated": tolerated}
-    monitor = cv.monitor(draw(0), np.arange(P), **how)
+    monitor = cv.monitor(draw(0), np.arange(P), level=level, tolerated=tolerated, **KERNEL)
     for of in outputs:
         monitor = again(monitor)  # As a run resumes from a checkpoint.
         looks = monitor.look(of)
@@ -97,9 +83,8 @@ def test_evidence_is_that_of_numpy(level, tolerated):
     np.testing.assert_allclose([of.evidence for of in looks.looks], evidence, rtol=1e-3)
     assert looks.bound == pytest.approx(1 / bound, rel=1e-4)
     assert looks.limit == pytest.approx(2 / level)
-    assert [of.alarm for of in looks.looks] == [
-        of >= 2 / level for of in np.maximum.accumulate(evidence)
-    ]
+    alarms = np.maximum.accumulate(evidence) >= 2 / level
+    assert [of.alarm for of in looks.looks] == alarms.tolist()
     scores = [1 / np.mean([similar(a) for a in of]) for of in (draw(0), *outputs)]
     np.testing.assert_allclose([looks.baseline[0], *(of.score for of in looks.looks)], scores, 1e-4)
     ratios = np.array(scores[1:]) / scores[0]
@@ -125,9 +110,8 @@ def test_an_alarm_stays_and_is_told(watched):
 def test_prompts_may_come_in_another_order(watched):
     rows, order = draw(5, 0.5).reshape(-1, 2), np.random.default_rng(0).permutation(P * K)
     names = np.array([f"prompt {p}" for p in PROMPTS])
-    how = {"output_kernel": cv.Gaussian(WIDTH)}
     first = draw(0).reshape(-1, 2), np.sort(names)
-    one, two = (cv.monitor(*first, **how) for _ in range(2))
+    one, two = (cv.monitor(*first, **KERNEL) for _ in range(2))
     straight = one.look(rows, names).looks[-1].evidence
     assert two.look(rows[order], names[order]).looks[-1].evidence == pytest.approx(straight)
     assert again(watched).look(rows, PROMPTS).looks[-1].evidence == pytest.approx(straight)
@@ -139,7 +123,7 @@ def test_prompts_count_equally_whatever_their_numbers_of_answers():
     answers, numbers = draw(8, 0.3, k=9), 4 + np.arange(P)
     kept = [of[:k] for of, k in zip(answers, numbers, strict=True)]
     data = np.concatenate(kept), np.repeat(np.arange(P), numbers)
-    looks = cv.monitor(*data, output_kernel=cv.Gaussian(WIDTH)).look(*data)
+    looks = cv.monitor(*data, **KERNEL).look(*data)
     look = looks.looks[-1]
     mean = np.mean([similar(of) for of in kept])
     error = math.sqrt(sum(map(fixed_variance, kept))) / P
@@ -189,10 +173,7 @@ def test_no_similarity_at_all_and_nothing_but_similarity():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"prompts": np.arange(P * K) // 2},
-            "at least 4 answers .* received 36 prompts, and 2 answers",
-        ),
+        ({"prompts": np.arange(P * K) // 2}, "4 answers .* received 36 prompts, and 2 answers"),
         ({"prompts": np.zeros(P * K, int)}, "at least 2 prompts, received 1 prompts"),
         ({"prompts": None}, "prompts: expected a text or label"),
         ({"prompts": PROMPTS[:-1]}, "72 outputs and 71 prompts"),
@@ -200,33 +181,35 @@ def test_no_similarity_at_all_and_nothing_but_similarity():
         ({"level": 0}, "level: expected a number between 0 and 1, received 0"),
         ({"tolerated": 1.1}, "tolerated: expected a share .* received 1.1"),
         ({"tolerated": math.nan}, "tolerated: .* received nan"),
+        ({"batches": np.arange(P * K - 1)}, "batches: expected 72 labels"),
+        ({"batches": [[0] * K] * P}, "batches: expected 72 labels"),
+        ({"batches": np.zeros(P * K)}, "2 batches of answers .* and 1 batches of answers to 0"),
     ],
 )
 def test_bad_baselines_are_refused(given, message):
-    data = {"outputs": draw(0).reshape(-1, 2), "prompts": PROMPTS, **given}
     with pytest.raises(ValueError, match=message):
-        cv.monitor(data.pop("outputs"), data.pop("prompts"), **data)
+        cv.monitor(**{"outputs": draw(0).reshape(-1, 2), "prompts": PROMPTS, **given})
 
 
 @pytest.mark.parametrize(
-    ("outputs", "prompts", "message"),
+    ("given", "message"),
     [
-        (draw(1), np.arange(1, P + 1), "those of the baseline; only one of both has 0 and 6"),
-        (draw(1)[:-1], np.arange(P - 1), "only one of both has 5"),
-        (draw(1), [False, True, *range(2, P)], "only one of both has 0, 1, False and True"),
-        (draw(1)[:, :3], None, "at least 4 answers"),
-        (draw(1)[:, 1:], None, "expected 12 answers to 0, as in the .*, received 11.* batches="),
-        (draw(1)[..., :1], None, "expected 2 columns, as the baseline has .*, received 1"),
-        (np.arange(P * K), PROMPTS, "received labels"),
-        (draw(1) * np.nan, None, "outputs: expected finite numbers"),
+        ({"prompts": np.arange(1, P + 1)}, "those of the baseline; only one of both has 0 and 6"),
+        ({"outputs": draw(1)[:-1], "prompts": np.arange(P - 1)}, "only one of both has 5"),
+        ({"prompts": [False, True, *range(2, P)]}, "only one of both has 0, 1, False and True"),
+        ({"outputs": draw(1)[:, :3]}, "at least 4 answers"),
+        ({"outputs": draw(1)[:, 1:]}, "12 answers to 0, as in the .*, received 11.* batches="),
+        ({"outputs": draw(1)[..., :1]}, "2 columns, as the baseline has .*, received 1"),
+        ({"outputs": np.arange(P * K), "prompts": PROMPTS}, "received labels"),
+        ({"outputs": draw(1) * np.nan}, "outputs: expected finite numbers"),
+        ({"batches": np.arange(P * K)}, "batches: expected labels in `monitor` and in every look"),
+        ({"step": -1}, "step"),
     ],
 )
-def test_a_refused_look_leaves_the_monitor_as_it_was(watched, outputs, prompts, message):
+def test_a_refused_look_leaves_the_monitor_as_it_was(watched, given, message):
     monitor, untouched = again(watched), again(watched)
     with pytest.raises(ValueError, match=message):
-        monitor.look(outputs, prompts)
-    with pytest.raises(ValueError, match="step"):
-        monitor.look(draw(1), step=-1)
+        monitor.look(**{"outputs": draw(1)} | given)
     assert monitor.look(draw(1)).lines() == untouched.look(draw(1)).lines()
 
 
@@ -240,21 +223,6 @@ def test_one_look_has_an_expectation_of_at_most_one_if_prompts_differ():
         expectation += chance * math.exp(process.update(np.array(outcome, float)))
     assert 0.9 < expectation <= 1
     assert (process.expected.mean(), process.expected.max()) <= (pytest.approx(0.3), 1)
-
-
-def test_no_prompt_is_expected_to_be_more_than_alike():
-    process = EProcess(np.array([1.0, 1.0, 0.2]), 0.0, np.array(0.8))
-    assert process.expected.max() == pytest.approx(1)
-    assert process.expected.mean() == pytest.approx(0.8)
-    assert math.exp(process.update(np.array([1.0, 1.0, 0.9]))) > 1
-
-
-def test_bounds_widen_with_the_error_and_the_quantile():
-    low, high = bounds(0.3, 0.02, 1e9, 1.96)
-    assert (0.3 - low) * (high - 0.3) == pytest.approx((1.96 * 0.02) ** 2)
-    assert high - 0.3 > 0.3 - low
-    assert bounds(0.0, 0.0, 100.0, 2.0) == (0.0, pytest.approx(0.04))
-    assert bounds(0.99, 0.1, 100.0, 2.0)[1] == 1.0
 
 
 @pytest.mark.parametrize(("mean", "pairs", "level"), [(0.1, 7, 0.025), (0.9, 40, 0.2)])
@@ -297,7 +265,7 @@ def test_pairs_of_one_batch_do_not_count():
         there = [np.flatnonzero(labels[rows] == label) for label in np.unique(labels[rows])]
         pairs = itertools.combinations(there, 2)
         means.append(np.mean([squares[np.ix_(*pair)].mean() for pair in pairs]))
-    monitor = cv.monitor(answers, PROMPTS, batches=labels, output_kernel=cv.Gaussian(WIDTH))
+    monitor = cv.monitor(answers, PROMPTS, batches=labels, **KERNEL)
     assert monitor.look(answers).baseline[0] == pytest.approx(1 / np.mean(means), rel=1e-5)
     shuffled = answers[order], PROMPTS[order]
     last = monitor.look(*shuffled, batches=labels[order]).looks[-1]
@@ -309,30 +277,13 @@ def test_pairs_of_one_batch_do_not_count():
 
 def test_single_answers_as_batches_are_answers_and_may_be_fewer_in_a_look(watched):
     rows = draw(5, 0.5).reshape(-1, 2)
-    labelled = cv.monitor(
-        draw(0), np.arange(P), batches=np.arange(P * K), output_kernel=cv.Gaussian(WIDTH)
-    )
+    labelled = cv.monitor(draw(0), np.arange(P), batches=np.arange(P * K), **KERNEL)
     straight = again(watched).look(rows, PROMPTS).lines()
     assert again(labelled).look(rows, PROMPTS, batches=np.arange(P * K)).lines() == straight
     few = np.flatnonzero(np.arange(P * K) % K < 6)
     last = labelled.look(rows[few], PROMPTS[few], batches=few).looks[-1]
     half = rows.reshape(P, K, 2)[:, :6]
     assert last.score == pytest.approx(1 / np.mean([similar(of) for of in half]), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("batches", "message"),
-    [
-        (np.arange(P * K - 1), "batches: expected 72 labels"),
-        ([[0] * K] * P, "batches: expected 72 labels"),
-        (np.zeros(P * K), "at least 2 batches of answers .* and 1 batches of answers to 0"),
-    ],
-)
-def test_bad_batches_are_refused(watched, batches, message):
-    with pytest.raises(ValueError, match=message):
-        cv.monitor(draw(0), np.arange(P), batches=batches)
-    with pytest.raises(ValueError, match="batches: expected labels in `monitor` and in every look"):
-        again(watched).look(draw(0), batches=np.arange(P * K))
 
 
 def test_too_few_answers_for_any_alarm_are_said():
@@ -346,18 +297,11 @@ def test_too_few_answers_for_any_alarm_are_said():
 def test_similarities_of_the_study_are_those_of_the_library():
     rng = np.random.default_rng(0)
     counts = rng.multinomial(6, study.answers_of("heavy")[rng.integers(400, size=8)])
-    rows = [np.repeat(np.arange(40), of) for of in counts]
-    looks = cv.monitor(np.concatenate(rows), np.repeat(np.arange(8), 6), level=0.1).look(
-        np.concatenate(rows)
-    )
-    parts = study.parts_of(counts, np.eye(40))
-    similar, error = parts.similarity, parts.error(np.full(8, 1 / 8))
-    np.testing.assert_allclose(study.similarities(counts), similar)
+    rows = np.concatenate([np.repeat(np.arange(40), of) for of in counts])
+    looks = cv.monitor(rows, np.repeat(np.arange(8), 6)).look(rows)
+    similar = study.similarities(counts)
+    np.testing.assert_allclose(study.parts_of(counts, np.eye(40)).similarity, similar)
     assert looks.baseline[0] == pytest.approx(1 / similar.mean(), rel=1e-5)
-    bound = kl_bound(similar.mean(), 8 * 3, 0.05)
-    assert looks.bound == pytest.approx(1 / bound, rel=1e-4)
-    process = EProcess(similar, error, bound)
-    assert looks.looks[0].evidence == pytest.approx(math.exp(process.update(similar)), rel=1e-3)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Scores over a ladder of bandwidths: values, errors, bands, signs, and the words for them."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -17,7 +18,7 @@ import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import PairProfile, profiles, saturation
 from condvendi_jax.spectra import order_two
-from condvendi_jax.statistics import intervals, multiplicity, reasons
+from condvendi_jax.statistics import intervals, reasons
 from condvendi_jax.statistics.influences import Error
 
 MULTIPLES = [0.5, 1.0, 2.0]
@@ -33,12 +34,11 @@ def models(seeds=(0, 1)):
     }, prompts
 
 
-def log_scores(outputs, prompts, times_x, times_t):
-    """The logarithms of the three scores in float64, of the pairs of different rows."""
-    x, t = gaussian_gram(outputs, 0.8 * times_x), gaussian_gram(prompts, 0.6 * times_t)
-    pairs = ~np.eye(len(outputs), dtype=bool)
+def scores_of(x, t):
+    """The three scores from the Grams, of the pairs of different rows."""
+    pairs = ~np.eye(len(x), dtype=bool)
     x, t, both = (-np.log(np.mean(gram[pairs] ** 2)) for gram in (x, t, x * t))
-    return np.array([x, both - t, x + t - both])
+    return np.exp([x, both - t, x + t - both])
 
 
 @pytest.mark.parametrize("over", ["both", "outputs", "prompts"])
@@ -48,8 +48,8 @@ def test_values_and_bands_are_those_of_each_bandwidth(over, x64):
     found = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **options)
     for k, times in enumerate((0.5, 2.0)):
         of_x, of_t = (times if over in (side, "both") else 1.0 for side in ("outputs", "prompts"))
-        expected = np.exp(log_scores(outputs, prompts, of_x, of_t))
-        assert_close([of[0, k] for of in found.values], expected)
+        grams = gaussian_gram(outputs, 0.8 * of_x), gaussian_gram(prompts, 0.6 * of_t)
+        assert_close([of[0, k] for of in found.values], scores_of(*grams))
         at = {"output_kernel": cv.Gaussian(0.8 * of_x), "prompt_kernel": cv.Gaussian(0.6 * of_t)}
         alone = cv.evaluate(outputs, prompts, orders=[2], **at).order(2).population.errors
         for name, band in zip(PerScore._fields, found.bands, strict=True):
@@ -134,7 +134,7 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
 
 @pytest.mark.parametrize("matched", [True, False])
 def test_one_bandwidth_is_tested_by_the_interval_of_the_difference(matched):
-    """The p-value is that of `compare`, up to 5,000 draws."""
+    """The p-value is that of `compare`, up to 5,000 draws; without shared prompts it is larger."""
     rng = np.random.default_rng(1)
     chances = {"a": [0.5, *[0.1] * 5], "b": None}
     answers = {m: rng.choice(6, (40, 5, 1), p=p) for m, p in chances.items()}
@@ -142,10 +142,13 @@ def test_one_bandwidth_is_tested_by_the_interval_of_the_difference(matched):
     own = {m: prompts + 100 * k * (not matched) for k, m in enumerate(answers)}
     models = {m: of.reshape(-1, 1).astype(np.float32) for m, of in answers.items()}
     options = {"output_kernel": cv.Gaussian(0.3), "one_population": True}
-    found = cv.profile(models, own, multiples=[1.0], **options).pair("a", "b")
+    found = cv.profile(models, own, multiples=[1.0], **options)
     compared = cv.compare(models, own, orders=[2], profile=False, **options)
-    expected = compared.ranking("conditional", 2).difference("a", "b").p_value
-    assert found.p_value == pytest.approx(expected, abs=4 * math.sqrt(expected / 5000) + 4e-4)
+    for pair in found.pairs:
+        expected = compared.ranking(pair.score, 2).difference("a", "b").p_value
+        assert pair.p_value == pytest.approx(expected, abs=4 * math.sqrt(expected / 5000) + 4e-4)
+        assert pair.adjusted == pair.p_value
+        assert pair.signs.tolist() == [0 if expected > 0.05 else -1]
 
 
 def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
@@ -158,21 +161,6 @@ def test_models_of_other_numbers_of_rows_are_tested_by_unbiased_scores_alone():
     (pair,) = found.pairs
     assert not pair.signs.any() and None not in pair.reasons and np.isnan(pair.p_value)
     assert f"nothing is tested over the bandwidths: {found.reason}" in str(found)
-
-
-def test_stepping_down_finds_what_the_first_step_leaves():
-    drawn = np.tile(np.linspace(0, 1, 101)[:, None], (1, 2)) * [3, 1]
-    # The largest of both is below 2.85 in 95% of draws, the second alone below 0.95.
-    assert multiplicity.stepped_down(np.array([2.9, 1.0]), drawn, 0.05).tolist() == [True, True]
-    assert multiplicity.stepped_down(np.array([2.8, 1.0]), drawn, 0.05).tolist() == [False, False]
-
-
-def test_adjusted_p_values_are_against_the_largest_of_the_rest():
-    drawn = np.array([[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
-    alone, adjusted = multiplicity.joint_p_values(np.array([2.5, 1.5]), drawn)
-    assert alone.tolist() == [2 / 4, 2 / 4]
-    assert adjusted.tolist() == [2 / 4, 2 / 4]
-    assert multiplicity.joint_p_values(np.array([1.5, 1.4]), drawn)[1].tolist() == [3 / 4, 3 / 4]
 
 
 def test_ends_at_which_nothing_differs_have_no_bands_and_no_signs():
@@ -213,11 +201,7 @@ def test_a_model_at_its_limit_is_more_diverse_but_never_less():
         found.pair("one", "two", "vendi")
 
 
-def in_one_prompt(*alike):
-    """Answers to 12 prompts of which some to the first are equal, and all others differ."""
-    outputs = np.arange(48.0, dtype=np.float32)[:, None] * 10
-    outputs[1 : sum(alike)] = outputs[0]
-    return outputs
+ALIKE = ("A", 4), ("B", 3)  # How many answers to the first prompt are equal; all others differ.
 
 
 def test_a_score_without_an_error_takes_no_other_one_with_it():
@@ -225,10 +209,9 @@ def test_a_score_without_an_error_takes_no_other_one_with_it():
 
     All 6 pairs of its answers are equal, or 3 of them: a similarity of 1 / 12, or of 1 / 24.
     """
-    answers = {"A": in_one_prompt(4), "B": in_one_prompt(3)}
-    found = cv.profile(
-        answers, np.repeat(np.arange(12), 4), output_kernel=cv.Gaussian(0.5), multiples=[0.5, 1]
-    )
+    answers, options = np.arange(48), {"output_kernel": cv.Gaussian(0.5), "multiples": [0.5, 1]}
+    models = {m: np.float32(10 * np.where(answers < k, 0, answers)[:, None]) for m, k in ALIKE}
+    found = cv.profile(models, answers // 4, **options)
     np.testing.assert_allclose(found.values.conditional, [[12, 12], [24, 24]], rtol=1e-5)
     undefined = [reasons.ONE_HAS_PAIRS] * 2
     assert found.pair("A", "B", "information").states == undefined
@@ -319,32 +302,22 @@ def test_of_many_models_those_whose_order_turns_are_named(five):
     ]
 
 
-def test_no_text_says_more_or_less_than_the_tests(five):
-    """Random states of four models at three bandwidths, read back from the headline."""
-    rng, names = np.random.default_rng(0), ("A", "B", "C", "D")
-    seen = set()
-    for _ in range(300):
-        values = rng.normal(size=(4, 3))
-        if rng.uniform() < 0.5:
-            values.sort(axis=0)
-        chances = rng.dirichlet([1, 1, 1])
-        pairs = {}
-        for (i, one), (j, two) in itertools.combinations(enumerate(names), 2):
-            signs = np.sign(values[i] - values[j]).astype(int).tolist()
-            of = [rng.choice([sign, 0, "x"], p=chances) for sign in signs]
-            pairs[one, two] = of_states(one, two, [of if of == "x" else int(of) for of in of])
-        turning = of_states("A", "B", [1, -1, 1])._replace(score="vendi")  # It tells of another.
-        of_all = (*pairs.values(), turning)
-        found = dataclasses.replace(five, models=names, pairs=of_all)
-        words, of_pairs = found.verdict(), [pair.states for pair in pairs.values()]
-        turns = {f"{a} - {b}" for a, b in pairs if pairs[a, b].depends}
-        assert set(re.findall(r"\w - \w", words)) == turns
-        assert words.startswith("The order depends on") == bool(turns)
-        everything = {state for of_pair in of_pairs for state in of_pair}
-        assert words.startswith("No significant difference") == (0 in everything <= {0, "x"})
-        assert words.startswith("No difference was tested") == (everything == {"x"})
-        seen.add(words.split(":")[0])
-    assert len(seen) == 4
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        ([(1, 1), (1, -1), (-1, 1)], "The order depends on the bandwidth: A - C and B - C"),
+        ([(0, 1), (1, "x"), (0, 0)], "No bandwidth reverses the order of two models"),
+        ([(0, -1), (-1, "x"), (0, 0)], "No bandwidth reverses the order of two models"),
+        ([(0, "x"), ("x", "x"), (0, 0)], "No significant difference at any tested bandwidth"),
+        ([("x", "x")] * 3, "No difference was tested at any bandwidth"),
+    ],
+)
+def test_the_verdict_says_no_more_and_no_less_than_the_tests(five, states, words):
+    names = itertools.combinations("ABC", 2)
+    pairs = [of_states(*two, of) for two, of in zip(names, states, strict=True)]
+    turning = of_states("A", "B", [1, -1])._replace(score="vendi")  # It tells of another score.
+    found = dataclasses.replace(five, models=("A", "B", "C"), pairs=(*pairs, turning))
+    assert found.verdict() == words
 
 
 @pytest.mark.slow
@@ -385,14 +358,10 @@ def test_a_figure_names_lines_by_their_scores_and_shades_what_is_saturated():
         found.plot("rke")
     alone = cv.profile(of_models["0"], output_kernel=cv.Gaussian(0.8), multiples=MULTIPLES)
     assert not alone.plot().axes[0].texts and alone.plot().get_suptitle().startswith("RKE")
-    several = dataclasses.replace(found, models=tuple("abcdefg"), values=seven(found.values))
-    several = dataclasses.replace(several, bands=seven(found.bands), pairs=(), n=found.n[:1] * 7)
-    several = dataclasses.replace(several, saturated=seven(found.saturated))
-    assert len(several.plot().legends[0].texts) == 7
-
-
-def seven(scores):
-    return scores.map(lambda of_models: np.repeat(of_models[:1], 7, axis=0))
+    named = {name: getattr(found, name) for name in ("values", "bands", "saturated")}
+    seven = {k: v.map(lambda x: np.repeat(x[:1], 7, axis=0)) for k, v in named.items()}
+    seven |= {"models": tuple("abcdefg"), "pairs": (), "n": found.n[:1] * 7}
+    assert len(dataclasses.replace(found, **seven).plot().legends[0].texts) == 7
 
 
 def test_a_figure_counts_the_given_answers_where_prompts_repeat():
@@ -406,38 +375,29 @@ def test_a_figure_counts_the_given_answers_where_prompts_repeat():
         assert drawn[1.0] == pytest.approx(evaluation.order(2).given.value, rel=1e-5)
 
 
-REFUSED = {
-    "over: expected one of outputs, prompts, both, received 'x'": {"over": "x"},
-    "over: expected a Gaussian kernel of the prompts": {
-        "prompt_kernel": cv.Cosine(),
-        "over": "both",
-    },
-    "multiples: expected ascending numbers above 0": {"multiples": [2.0, 1.0]},
-    "multiples: expected ascending numbers": {"multiples": [0.0, 1.0]},
-    "multiples: expected ascending": {"multiples": [1.0, math.nan]},
-    "groups: expected the label of each row or None, received 5": {"groups": 5},
-    "level: expected a number between 0 and 1, received 1": {"level": 1},
-}
+ASKED = functools.partial(cv.compare, profile=True)
+COSINE, COSINES = {"prompt_kernel": cv.Cosine()}, dict.fromkeys(kernels(), cv.Cosine())
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_bad_arguments_get_a_clear_error(message):
+@pytest.mark.parametrize(
+    ("call", "options", "message"),
+    [
+        (cv.profile, {"over": "x"}, "over: expected one of outputs, prompts, both, received 'x'"),
+        (cv.profile, COSINE | {"over": "both"}, "over: expected a Gaussian kernel of the prompts"),
+        (cv.profile, {"multiples": [2.0, 1.0]}, "multiples: expected ascending numbers above 0"),
+        (cv.profile, {"multiples": [0.0, 1.0]}, "multiples: expected ascending numbers"),
+        (cv.profile, {"multiples": [1.0, math.nan]}, "multiples: expected ascending"),
+        (cv.profile, {"groups": 5}, "groups: expected the label of each row or None, received 5"),
+        (cv.profile, {"level": 1}, "level: expected a number between 0 and 1, received 1"),
+        (ASKED, {"orders": [1]}, "profile: expected order 2 without truncation"),
+        (ASKED, {"errors": False, "orders": [2]}, "profile: expected errors, from the influences"),
+        (ASKED, COSINES | {"orders": [2]}, "profile: expected a Gaussian kernel, whose bandwidth"),
+    ],
+)
+def test_what_has_no_profile_is_refused(call, options, message):
     of_models, prompts = models()
     with pytest.raises(ValueError, match=message):
-        cv.profile(of_models, prompts, **(kernels() | REFUSED[message]))
-
-
-def test_a_profile_that_cannot_be_is_refused_by_compare():
-    of_models, prompts = models()
-    cosine = dict.fromkeys(kernels(), cv.Cosine())
-    refused = {
-        "profile: expected order 2 without truncation": {"orders": [1]},
-        "profile: expected errors, from the influences of rows": {"errors": False, "orders": [2]},
-        "profile: expected a Gaussian kernel, whose bandwidth moves": {**cosine, "orders": [2]},
-    }
-    for message, options in refused.items():
-        with pytest.raises(ValueError, match=message):
-            cv.compare(of_models, prompts, **(kernels() | options), profile=True)
+        call(of_models, prompts, **(kernels() | options))
 
 
 @jax.tree_util.register_dataclass
@@ -481,12 +441,10 @@ def test_the_bandwidth_of_a_kernel_of_your_own_moves(kind, x64):
     chosen = kernels() | {"output_kernel": kind(0.8)}
     found = cv.profile(outputs, prompts, multiples=[0.5, 2.0], **chosen)
     assert_close(found.bandwidths, [0.4, 1.6])
-    pairs = ~np.eye(N, dtype=bool)
+    distances = np.abs(outputs[:, None] - outputs[None]).sum(axis=2)
     for k, times in enumerate((0.5, 2.0)):
-        distances = np.abs(outputs[:, None] - outputs[None]).sum(axis=2)
-        x, t = np.exp(-distances / (0.8 * times)), gaussian_gram(prompts, 0.6 * times)
-        x, t, both = (-np.log(np.mean(gram[pairs] ** 2)) for gram in (x, t, x * t))
-        assert_close([of[0, k] for of in found.values], np.exp([x, both - t, x + t - both]))
+        grams = np.exp(-distances / (0.8 * times)), gaussian_gram(prompts, 0.6 * times)
+        assert_close([of[0, k] for of in found.values], scores_of(*grams))
 
 
 def test_compare_has_the_profile_of_a_kernel_of_your_own_or_says_why_not():

@@ -7,7 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from oracles import assert_close
+from oracles import assert_close, gaussian_gram
 from pairs_of_errors import minus, p_value
 from scipy import stats
 
@@ -27,7 +27,7 @@ N, AT_LEAST, DRAWS = PROMPT.size, 0.0, 4
 RNG = np.random.default_rng(0)
 POINTS = RNG.normal(size=(N, 2)).astype(np.float32)
 QUALITY = RNG.normal(size=N)
-CLASSES = RNG.integers(4, size=N)
+KERNEL = {"output_kernel": cv.Gaussian(1.0)}
 
 
 def of(outputs=POINTS, prompts=PROMPT, quality=QUALITY, at_least=AT_LEAST, draws=DRAWS, **options):
@@ -41,12 +41,6 @@ def of(outputs=POINTS, prompts=PROMPT, quality=QUALITY, at_least=AT_LEAST, draws
         return asked.scored(pairs, Units.of(pairs, None, jax.random.key(0)))[""]
 
 
-def squares(points):
-    """The squared kernel at bandwidth 1, float64."""
-    apart = points[:, None].astype(np.float64) - points[None]
-    return np.exp(-np.sum(apart**2, axis=2))
-
-
 def enumerated(same, good, draws):
     """The expected number of good and new outputs over all ordered draws."""
     total, orders = 0.0, list(itertools.permutations(range(len(good)), draws))
@@ -58,7 +52,9 @@ def enumerated(same, good, draws):
 
 def by_prompt(points=POINTS, good=QUALITY >= AT_LEAST, draws=DRAWS):
     rows = [np.flatnonzero(PROMPT == p) for p in range(len(SIZES))]
-    return np.array([enumerated(squares(points[r]), good[r] * 1.0, draws) for r in rows])
+    return np.array(
+        [enumerated(gaussian_gram(points[r], 1.0) ** 2, good[r] * 1.0, draws) for r in rows]
+    )
 
 
 def test_number_and_share_are_those_of_all_ordered_draws():
@@ -75,36 +71,12 @@ def test_number_and_share_are_those_of_all_ordered_draws():
     assert_close(np.float32(of(draws=1).number.value), share.mean())
 
 
-def test_number_of_classes_is_rarefaction():
-    """Of a class with c good outputs of n, k draws have one with 1 - C(n - c, k) / C(n, k)."""
-    expected = []
-    for p, n in enumerate(SIZES):
-        counts = np.bincount(CLASSES[(PROMPT == p) & (QUALITY >= AT_LEAST)])
-        missed = [math.comb(n - c, DRAWS) / math.comb(n, DRAWS) for c in counts]
-        expected.append(np.sum(1 - np.array(missed)))
-    assert_close(np.float32(of(CLASSES, kernel=None).number.value), np.mean(expected))
-
-
-def test_one_more_good_output_can_lower_the_number():
-    """Three points of a line: the middle one counts as the same as either end."""
-    points = np.array([[-1.0], [0.0], [1.0]], np.float32) * math.sqrt(-math.log(0.6))
-    quality, prompts = [2.0, 1.0, 2.0], np.zeros(3, int)
-    ends, every = (of(points, prompts, quality, bar, 3) for bar in (2, 1))
-    assert ends.number.value == pytest.approx(2 - 0.6**4, abs=1e-5)
-    assert every.number.value == pytest.approx(
-        (3 - 3 * 0.6 + 0.36 - 0.6 * (3 - 2 * 0.6**4)) / 3 + 2 - 0.6**4
-    )
-    assert every.number.value < ends.number.value and every.share.value > ends.share.value
-    assert math.isnan(every.number.error)  # Of one prompt.
-
-
 def test_diversity_is_that_of_the_good_outputs_of_prompts_with_two():
     found = of(at_least=0.5, diversity=True)
     good = QUALITY >= 0.5
     good &= np.bincount(PROMPT, good)[PROMPT] > 1
-    alone = cv.decompose(
-        Pairs(POINTS[good], PROMPT[good], output_kernel=cv.Gaussian(1.0)), order=2, unbiased=True
-    )
+    pairs = Pairs(POINTS[good], PROMPT[good], **KERNEL)
+    alone = cv.decompose(pairs, order=2, unbiased=True)
     assert found.diversity.value == pytest.approx(float(alone.conditional), rel=1e-5)
     assert found.diverse_prompts == np.unique(PROMPT[good]).size < len(SIZES)
     low, high = found.diversity.ends
@@ -183,16 +155,8 @@ QUALITIES = {"a": QUALITY, "b": QUALITY + 0.2, "c": QUALITY[::-1].copy()}
 
 @pytest.fixture(scope="module")
 def compared():
-    return cv.compare(
-        MODELS,
-        PROMPT,
-        output_kernel=cv.Gaussian(1.0),
-        orders=[2],
-        quality=QUALITIES,
-        at_least=AT_LEAST,
-        draws=DRAWS,
-        profile=False,
-    )
+    rated = {"quality": QUALITIES, "at_least": AT_LEAST, "draws": DRAWS}
+    return cv.compare(MODELS, PROMPT, **KERNEL, orders=[2], profile=False, **rated)
 
 
 def test_models_are_ranked_by_a_paired_test_over_prompts(compared):
@@ -222,12 +186,9 @@ def test_table_text_and_data_show_the_good_and_different_outputs(compared):
     assert f"a: {compared.qualities['a']}" in compared.details()
 
 
-def test_quality_by_model_must_name_the_models():
+def test_quality_of_other_models_or_indices_is_refused():
     with pytest.raises(ValueError, match=r"quality: expected those of \['a', 'b', 'c'\]"):
-        cv.compare(MODELS, PROMPT, output_kernel=cv.Gaussian(1.0), quality={"a": 1}, at_least=1)
-
-
-def test_indices_of_quality_that_differ_are_refused():
+        cv.compare(MODELS, PROMPT, **KERNEL, quality={"a": 1}, at_least=1)
     pandas = pytest.importorskip("pandas")
     outputs, asked = pandas.Series(["a", "b"] * 8), pandas.Series([0, 0, 1, 1] * 4)
     given = {"similarity": lambda one, other: float(one == other), "at_least": 0}
@@ -286,8 +247,8 @@ def test_answers_without_quality_are_left_out_by_name(tmp_path):
 
 @pytest.mark.slow
 def test_evaluation_and_report_show_quality(compared, tmp_path):
-    given = {"quality": QUALITY, "at_least": AT_LEAST}
-    result = cv.evaluate(POINTS, PROMPT, output_kernel=cv.Gaussian(1.0), orders=[2], **given)
+    given = {"quality": QUALITY, "at_least": AT_LEAST, "orders": [2]}
+    result = cv.evaluate(POINTS, PROMPT, **KERNEL, **given)
     assert result.quality.number == of(draws=4).number
     assert str(result.quality) in str(result) and result.as_dict()["quality"]["draws"] == 4
     assert len(str(result).splitlines()) <= 15
@@ -314,16 +275,14 @@ def test_intervals_of_the_number_hold():
 def test_command_takes_quality_of_records(tmp_path, monkeypatch, run_command):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    records = [
-        {"prompt": f"{p}", "answers": [f"word {w}" for w in rng.integers(9, size=4)],
-         "reward": rng.normal(size=4).tolist()}
-        for p in range(8)
-    ]  # fmt: skip
+    rewards, records = rng.normal(size=(8, 4)), []
+    for p, reward in enumerate(rewards.tolist()):
+        said = [f"word {w}" for w in rng.integers(9, size=4)]
+        records.append({"prompt": f"{p}", "answers": said, "reward": reward})
     write(tmp_path, *records)
     words = ("m.jsonl", "--order=2", "--text_encoder=fake_encoders:Means", "--cache=kept")
     report, out = run_command("score", *words, "--quality_field=reward", "--at_least=0")
-    good = [[reward >= 0 for reward in record["reward"]] for record in records]
-    assert report["quality"]["share"]["value"] == pytest.approx(np.mean(good))
+    assert report["quality"]["share"]["value"] == pytest.approx(np.mean(rewards >= 0))
     assert "of 4 draws" in out
     for flags, says in (
         (["--quality_field=reward"], "expected --at_least"),

@@ -11,39 +11,22 @@ from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.inference import comparisons, saturation
+from condvendi_jax.inference import saturation
 from condvendi_jax.results.ranking import order_in_words
 from condvendi_jax.statistics import reasons
 
 ORDER_1, ORDER_2 = Entropy(), cv.Entropy(2)
 WIDE = pytest.mark.filterwarnings("ignore:.*the Gram is numerically constant")
 NARROW = pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identity")
+AGAIN = np.random.default_rng(0).permutation(N)  # Another order of rows, of rounding errors.
 
 
-@pytest.mark.parametrize(
-    ("values", "near", "entropy", "limit"),
-    [
-        ([1.0, 1.01], ["smallest"] * 2, ORDER_2, "smallest"),
-        ([1.0, 1.0], ["smallest"] * 2, ORDER_2, "smallest"),
-        ([40.0, 50.0], ["largest"] * 2, ORDER_2, "largest"),
-        ([40.0, math.inf], ["largest"] * 2, ORDER_2, "largest"),
-        ([40.0, 5.0], ["largest", None], ORDER_2, None),
-        ([40.0, 40.0], ["largest"] * 2, ORDER_2, "equal"),
-        ([40.0, 1.0], ["largest", "smallest"], ORDER_2, None),
-        ([3.0, 3.000001], [None] * 2, ORDER_2, "equal"),
-        ([3.0, 3.0001], [None] * 2, ORDER_2, None),
-        ([3.0, 3.0001], [None] * 2, ORDER_1, "equal"),
-        ([3.0, 3.001], [None] * 2, ORDER_1, None),
-        ([1.0, math.nan], ["smallest"] * 2, ORDER_2, None),
-        ([1.0], [None], ORDER_2, None),
-    ],
-)
-def test_limits_by_hand(values, near, entropy, limit):
-    rounding = saturation.rounding(entropy, np.float32)
-    assert comparisons._limit(values, near, rounding) == limit
-    # float64 resolves what float32 does not.
-    resolved = None if limit == "equal" and values[0] != values[1] else limit
-    assert comparisons._limit(values, near, saturation.rounding(entropy, np.float64)) == resolved
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_is_eps_of_sums_or_of_eigenvalues(dtype):
+    eps = np.finfo(dtype).eps
+    entropies = ORDER_2, ORDER_1, Entropy(2, truncation=3), Entropy(0.5)
+    found = [saturation.rounding(entropy, dtype) for entropy in entropies]
+    assert found == pytest.approx([8 * eps, 512 * eps, 512 * eps, math.sqrt(512 * eps)])
 
 
 @pytest.mark.parametrize("counted", ["vendi", "conditional", "information"])
@@ -81,11 +64,9 @@ def test_another_order_of_the_rows_moves_a_score_by_no_more_than_rounding(bandwi
 
 def _compare(bandwidth, sizes=(N, N)):
     """Two models that differ, at any bandwidth that tells outputs apart."""
-    pairs = {"a": draw_pairs(sizes[0]), "b": draw_pairs(sizes[1], seed=1)}
-    outputs, prompts = (
-        {name: np.float32(pair[k]) for name, pair in pairs.items()} for k in range(2)
-    )
-    return cv.compare(outputs, prompts, **kernels((bandwidth, 0.5)), groups=8)
+    pairs = [draw_pairs(n, seed=k, dtype=np.float32) for k, n in enumerate(sizes)]
+    models = (dict(zip("ab", rows, strict=True)) for rows in zip(*pairs, strict=True))
+    return cv.compare(*models, **kernels((bandwidth, 0.5)), groups=8)
 
 
 def _nothing_is_tested(ranking):
@@ -123,29 +104,21 @@ def test_scores_of_n_are_not_compared_between_models_of_different_n():
 
 
 def test_equal_scores_are_not_tested():
-    x, again = OUTPUTS, np.random.default_rng(0).permutation(N)
-    # The same outputs in another order: an order of rounding errors.
-    found = cv.compare({"a": x, "b": x[again]}, output_kernel=cv.Gaussian(0.7), groups=8)
+    alone = {"output_kernel": cv.Gaussian(0.7), "groups": 8}
+    found = cv.compare({"a": OUTPUTS, "b": OUTPUTS[AGAIN]}, **alone)
     for ranking in found.rankings:
         assert ranking.saturated == "equal"
         _nothing_is_tested(ranking)
     words = "ifferences are not tested: all values are equal up to rounding"
     assert words in found.details() and words in cv.report.latex(found, long=True).paragraph
-
-
-def test_models_of_the_same_outputs_are_called_identical():
-    found = cv.compare(
-        {"a": OUTPUTS, "b": OUTPUTS.copy()}, output_kernel=cv.Gaussian(0.7), groups=8
-    )
-    assert str(found.rankings[0]) == "a, b (the models have the same outputs)"
-    assert found.rankings[0].differences[0].reason is reasons.IDENTICAL
+    first = cv.compare({"a": OUTPUTS, "b": OUTPUTS.copy()}, **alone).rankings[0]
+    assert str(first) == "a, b (the models have the same outputs)"
+    assert first.differences[0].reason is reasons.IDENTICAL
 
 
 def test_two_of_three_models_that_rounding_parts_are_not_told_apart():
-    x, again = OUTPUTS, np.random.default_rng(0).permutation(N)
-    models = {"a": x, "b": x[again], "wide": 4 * x}
-    found = cv.compare(models, output_kernel=cv.Gaussian(0.7), groups=8)
-    for ranking in found.rankings:
+    models = {"a": OUTPUTS, "b": OUTPUTS[AGAIN], "wide": 4 * OUTPUTS}
+    for ranking in cv.compare(models, output_kernel=cv.Gaussian(0.7), groups=8).rankings:
         assert ranking.saturated is None
         assert ranking.difference("a", "b").p_value == 1
         assert set(ranking.letters["a"]) & set(ranking.letters["b"])
@@ -161,14 +134,12 @@ def test_two_of_three_models_that_rounding_parts_are_not_told_apart():
     ],
 )
 def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
-    outputs, prompts = OUTPUTS, PROMPTS
-    kernels = {"output_kernel": cv.Gaussian(bandwidth), "prompt_kernel": cv.Gaussian(0.5)}
-    found = cv.evaluate(outputs, prompts, **kernels, errors=False)
+    found = cv.evaluate(OUTPUTS, PROMPTS, **kernels((bandwidth, 0.5)), errors=False)
     for scored in found.orders:
         assert scored.saturated.get("vendi") == limit
         assert scored.as_dict(SCORES)["saturated"] == scored.saturated
     assert found.details().count("saturated: ") == (limit is not None)  # The advice says it.
-    alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
+    alone = cv.evaluate(OUTPUTS, **kernels((bandwidth,)), errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
 
 
@@ -214,25 +185,18 @@ def test_each_end_has_one_sentence_with_its_scores_and_a_remedy(prompts, widths,
         assert found.details().count(str(item)) == 1
 
 
-def test_a_kernel_without_a_bandwidth_has_another_remedy():
-    alike = OUTPUTS[:, :2] + 100
-    found = cv.evaluate(alike, output_kernel=cv.Cosine(), orders=[2], errors=False)
-    (item,) = found.advice
-    assert item.code == "outputs alike"
-    assert "bandwidth" not in item.remedy
-
-
-def test_kept_eigenvalues_are_not_taken_for_outputs():
-    kernel = cv.Gaussian(0.1)
-    found = cv.evaluate(OUTPUTS, output_kernel=kernel, orders=[2], truncation=3, errors=False)
+def test_kernels_without_a_bandwidth_and_kept_eigenvalues_have_other_advice():
+    options = {"orders": [2], "errors": False}
+    (item,) = cv.evaluate(OUTPUTS[:, :2] + 100, output_kernel=cv.Cosine(), **options).advice
+    assert item.code == "outputs alike" and "bandwidth" not in item.remedy
+    found = cv.evaluate(OUTPUTS, **kernels((0.1,)), truncation=3, **options)
     assert [item.code for item in found.advice] == ["outputs cut"]
     assert "(RKE 2.999 of 3)" in found.details()
 
 
 def test_models_share_a_sentence_that_holds_the_scores_of_each():
-    kernels = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(2.0)}
     models = {"a": 0.01 * OUTPUTS, "b": 0.005 * OUTPUTS, "c": OUTPUTS}
-    found = cv.compare(models, FEW, **kernels, orders=[2], errors=False)
+    found = cv.compare(models, FEW, **kernels((0.1, 2.0)), orders=[2], errors=False)
     advice = {item.code: item for item in found.advice}
     parts = [part.split(": RKE ") for part in advice["outputs alike"].evidence.split("; ")]
     shown = {name: float(value) for name, value in parts}
@@ -255,18 +219,13 @@ def _population(rng, ideas, spread=8.0):
 def test_saturated_models_are_neither_ranked_nor_tested_anywhere(numbers):
     """Headline, letters, p-values, page, LaTeX and plan agree on an oracle's saturated models."""
     rng, ideas = np.random.default_rng(0), dict(zip("ABCD", numbers, strict=True))
-    models = {
-        name: _population(rng, number, 9 - 2 * index)
-        for index, (name, number) in enumerate(ideas.items())
-    }
+    spreads = zip(ideas, numbers, (9, 7, 5, 3), strict=True)
+    models = {name: _population(rng, number, spread) for name, number, spread in spreads}
     prompts, kernel = np.arange(12), cv.Gaussian(0.5)
     found = cv.compare(models, prompts, output_kernel=kernel, orders=[2])
     same = np.kron(np.eye(12), np.ones((8, 8)))
-    apart = {
-        name
-        for name, x in models.items()
-        if 1 / np.mean((same * gaussian_gram(x.reshape(96, -1), 0.5)) ** 2) > 0.9 * 96
-    }
+    grams = {name: same * gaussian_gram(x.reshape(96, -1), 0.5) for name, x in models.items()}
+    apart = {name for name, gram in grams.items() if 1 / np.mean(gram**2) > 0.9 * 96}
     assert apart == {name for name in models if ideas[name] == 8}
     ranking, text = found.ranking("conditional", 2), str(found)
     for name in models:

@@ -132,3 +132,13 @@ def test_posteriors_are_those_of_an_independent_program(of_answers, kinds):
     noise = np.mean(parts.within())
     expected = by_integration(parts, of_answers, of_pair, noise)
     np.testing.assert_allclose(shrinkage.shrink(parts)[1], expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("of_answers", [0.002, 0.02, 1.0])
+def test_components_at_each_similarity_have_the_means_of_the_prompts(of_answers):
+    density = np.random.default_rng(0).dirichlet(np.ones(240))
+    zeta_1, zeta_2 = shrinkage._components(density, of_answers, 0.1)
+    largest = density @ shrinkage._LARGEST
+    assert density @ zeta_1 == pytest.approx(min(of_answers, largest))
+    assert density @ zeta_2 == pytest.approx(0.1)
+    assert np.all(zeta_1 <= shrinkage._LARGEST + 1e-12)
