@@ -106,6 +106,18 @@ def weighted_logs(grams, weights, order=1, truncation=None):
     return np.array([x, joint - t, x + t - joint], np.float64)
 
 
+def score_losses(grams, weights, labels, order=1):
+    """What each score loses without each group, times the rest's share, centred: `[G, 3]`."""
+    whole, shares = weighted_logs(grams, weights, order), np.bincount(labels, weights)
+    losses = []
+    for label, share in enumerate(shares / shares.sum()):
+        kept = np.flatnonzero(labels != label)
+        rest = [gram[np.ix_(kept, kept)] for gram in grams]
+        losses.append((whole - weighted_logs(rest, weights[kept], order)) * (1 - share))
+    means = np.outer(shares / shares.sum(), np.sum(losses, axis=0))
+    return np.exp(whole) * (np.array(losses) - means)
+
+
 def _through_the_gaussian(points, gram, sensitivity, bandwidth):
     """CV eq. 27 for every point: from d/dK to d/dz, with grad k = k (z_i - z_a) / sigma^2."""
     pair = (sensitivity + sensitivity.T) * gram / bandwidth**2
