@@ -137,17 +137,6 @@ def test_equal_models_count_as_one_and_disjoint_ones_as_all(x64):
     assert found.largest == 3
 
 
-def test_two_samples_of_one_model_overlap_by_one():
-    """A and B answer 0 or 1, C 0 or 3: half the answers of a model are equal, 1/4 of A and C."""
-    coins = (scipy.linalg.hadamard(32)[:, 1:31] > 0).astype(int)
-    said = dict(zip("ABC", np.split(coins, 3, axis=1), strict=True))
-    models = {name: (1 + 2 * (name == "C")) * of.reshape(-1, 1) for name, of in said.items()}
-    found = cv.between_models(models, np.repeat(np.arange(32), 10)[:, None], **LABELS)
-    assert (found.reason, found.left_out) == (None, 0)
-    np.testing.assert_allclose(found.overlaps, [[1, 1, 0.5], [1, 1, 0.5], [0.5, 0.5, 1]], rtol=1e-5)
-    np.testing.assert_allclose(found.number, 3 * 1.5 / 3.5, rtol=1e-5)
-
-
 def test_prompts_of_their_own_can_bring_the_number_below_one_and_leave_no_overlap():
     """J = 1/4 within and between, T = 1/2 and 1/4: (3/8) / (1/2) = 3/4; overlap 1 / (1/2)."""
     models = {"a": [[0], [0], [1], [2]], "b": [[0], [0], [3], [4]]}

@@ -1,6 +1,5 @@
 """Models side by side: rates of false and of true differences, what is paired, what is shown."""
 
-import dataclasses
 import itertools
 import json
 import warnings
@@ -9,14 +8,11 @@ import canonical
 import jax
 import numpy as np
 import pytest
-import scipy.stats
 from canonical import FEW_PROMPTS, OUTPUTS, SCORES, N, errors_at
 from oracles import assert_close, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.base import files
-from condvendi_jax.inference import comparisons
-from condvendi_jax.statistics.influences import Error
 
 WHATEVER = {"one_population": True, "profile": False}
 KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
@@ -139,26 +135,6 @@ def test_what_prompts_without_likeness_share_is_not_known():
     found = cv.compare(models, prompts, **exact, orders=[2], profile=False)
     assert np.isnan(list(found.ranking("conditional", 2).values.values())).all()
     assert "no two rows have similar prompts" in found.reason
-
-
-def test_errors_of_differences_hold_those_of_the_estimates():
-    """An estimate's own error is in no influence."""
-    values = {"a": 5.0, "b": 3.0}
-    of_groups = {"a": np.array([[0.3, -0.1, 0.2]]), "b": np.array([[0.1, 0.1, -0.2]])}
-    errors = {name: Error(values[name], of_groups[name], freedom=2) for name in values}
-    noise = {"a": 0.4, "b": 0.3}
-    noisy = {name: dataclasses.replace(errors[name], noise=noise[name]) for name in values}
-    jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
-    tests = comparisons._Tests(level=0.05, margin=2.0, number=1)
-    (exact,) = comparisons._differences(values, errors, tests, {}, rounding=0.0)
-    (estimated,) = comparisons._differences(values, noisy, tests, {}, rounding=0.0)
-    assert exact.standard_error == pytest.approx(jackknife)
-    assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
-    assert estimated.p_value > exact.p_value
-    # b is at least half of a: 2 b - a is above 0 by 1.
-    room = np.array([2 * 0.1 - 0.3, 2 * 0.1 + 0.1, -2 * 0.2 - 0.2])
-    error = np.hypot(np.sqrt(np.mean(room**2)), np.hypot(0.4, 2 * 0.3))
-    assert estimated.equal_p_value == pytest.approx(scipy.stats.t.sf(1 / error, 2), rel=1e-4)
 
 
 def test_progress_is_of_every_model():

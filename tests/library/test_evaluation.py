@@ -155,7 +155,7 @@ def test_an_evaluation_is_a_comparison_of_one():
 @pytest.mark.parametrize("errors", [True, False])
 def test_differences_are_tested_where_there_are_errors(errors):
     models = {"a": OUTPUTS, "b": 0.5 * OUTPUTS}
-    found = cv.compare(models, PROMPTS, **KERNELS, errors=errors, groups=8)
+    found = cv.compare(models, PROMPTS, **KERNELS, errors=errors, groups=8, profile=False)
     assert [r.tested for r in found.rankings] == [errors] * 7
     assert (found.reason is None) == errors
     for ranking in found.rankings:
@@ -231,7 +231,7 @@ def test_repeated_prompts_that_count_as_alike_are_said():
 def test_no_model_is_scored_with_the_stored_matrices_of_another():
     options = {**KERNELS, "method": cv.Stored(jax.random.key(0))}
     models = {"a": OUTPUTS, "b": OUTPUTS[::-1] ** 2}
-    found = cv.compare(models, PROMPTS, orders=[1, 2], **options).evaluations
+    found = cv.compare(models, PROMPTS, orders=[1, 2], profile=False, **options).evaluations
     for name, of in models.items():
         alone = cv.evaluate(of, PROMPTS, orders=[2], errors=False, **options).order(2)
         for score in SCORES:

@@ -303,13 +303,3 @@ def test_tests_ratios_and_intervals_of_a_difference_agree(seed, correlation):
             scaled = intervals.scaled(least, other)
             touching = intervals.difference((one, least * two), (ends, scaled), correlation)
             assert touching(level)[0] == pytest.approx(0, abs=1e-9)
-
-
-def test_several_p_values_at_once_are_those_of_each():
-    each = [intervals.symmetric(value, 1.0, 9) for value in (0.0, 0.4, -2.0, 3.0, 40.0)]
-    each.append(intervals.row_mean(1e-3, 4e-4, 9, 50))
-    chosen = np.array([3, 0, 5, 1, 3, 2, 4])
-    for sides in (1, 2):
-        expected = [intervals.p_value(each[k], sides=sides) for k in chosen]
-        found = intervals.p_value(intervals.of_several(each, chosen), sides=sides)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -99,8 +99,7 @@ def data(kernel, numbers):
 def population(outputs, prompts, kernels=KERNELS["indicator"], **options):
     outputs = np.asarray(outputs).reshape(len(prompts), -1)
     pairs = cv.Pairs(outputs, prompts, **named(kernels), **options)
-    groups, _ = grouping.group_models({"": pairs}, None, key=jax.random.key(0))
-    return populations.of_pairs(pairs, groups[""])
+    return populations.of_pairs(pairs, grouping.group_models({"": pairs}, None)[0][""])
 
 
 # Scores

@@ -31,8 +31,9 @@ COSINES = dict.fromkeys(KERNELS, cv.Cosine())
 WIDE = dict.fromkeys(KERNELS, cv.Gaussian(3.0))
 ONES, WEIGHTS = np.ones(N), np.random.default_rng(2).uniform(0.5, 2, size=N)
 WEIGHED = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
-# 50 groups of unequal sizes, in no order; and three, of 17, 16 and 15 rows.
+# 50 groups of unequal sizes, in no order; one of half of the rows; three of 17, 16 and 15.
 LABELS = np.random.default_rng(1).permutation([*range(50), *range(0, 40, 4), *range(40)])
+LARGE = np.minimum(np.arange(N), 50)
 THREE = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [17, 16, 15]))
 KEY = jax.random.key(0)
 
@@ -58,15 +59,20 @@ def error_of(of_groups):
 
 
 @WEIGHED
-@pytest.mark.parametrize("order, t", [(2, 7), (1, 7), (1.8, None)])
-def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, weights, x64):
+@pytest.mark.parametrize(
+    "order, t, labels",
+    [(2, 7, LABELS), (1, 7, LABELS), (1.8, None, LABELS), slow(1, None, LARGE)],
+    ids=["order 2", "order 1", "order 1.8", "a large group"],
+)
+def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, labels, weights, x64):
+    """Also of a group of half of the rows at order 1, in place of its deletion."""
     pairs, given = draw_pairs(N), ONES if weights is None else weights
-    options = {"orders": [order], "truncation": t, "groups": LABELS, "weights": weights}
+    options = {"orders": [order], "truncation": t, "groups": labels, "weights": weights}
     (scored,) = cv.evaluate(*pairs, **(KERNELS if t else WIDE), **options).orders
     grams = grams_of(*pairs, widths=WIDTHS if t else (3, 3))
-    expected = error_of(slopes(grams, given, LABELS, order, t))
+    expected = error_of(slopes(grams, given, labels, order, t))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
-    assert scored.errors_by == ("influences", 50, "given labels", None)
+    assert scored.errors_by == ("influences", labels.max() + 1, "given labels", None)
 
 
 def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
@@ -112,16 +118,6 @@ def test_errors_are_those_of_deleting_each_unit(kernel, order, labels, weights, 
     if kernel == "gaussian" and order == 1:
         by_slopes = error_of(slopes(grams, given, labels, 1))
         assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
-
-
-@pytest.mark.slow
-def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
-    pairs, labels = draw_pairs(N), np.minimum(np.arange(N), 50)
-    (scored,) = cv.evaluate(*pairs, **WIDE, orders=[1], groups=labels).orders
-    expected = error_of(slopes(grams_of(*pairs, widths=(3, 3)), ONES, labels, 1))
-    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
-    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], groups=labels).orders
-    assert "100 rows are few for" in scored.errors_by.reason
 
 
 @pytest.mark.parametrize("largest, order", [(40, 2), (9, 1)])

@@ -127,14 +127,36 @@ def test_seven_prompts_are_the_fewest_of_a_test_of_quality(prompts, tested):
     assert difference.reason == expected and math.isnan(difference.p_value) != tested
 
 
+def difference_of(errors, tests, *, rounding=0.0):
+    values = {name: error.value for name, error in errors.items()}
+    return comparisons._differences(values, errors, tests, {}, rounding=rounding)[0]
+
+
+def test_errors_of_differences_hold_those_of_the_estimates():
+    """An estimate's own error is in no influence."""
+    of_groups = np.array([[[0.3, -0.1, 0.2]], [[0.1, 0.1, -0.2]]])
+    errors = {"a": Error(5.0, of_groups[0], freedom=2), "b": Error(3.0, of_groups[1], freedom=2)}
+    noise = {"a": 0.4, "b": 0.3}
+    noisy = {name: dataclasses.replace(errors[name], noise=noise[name]) for name in noise}
+    jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
+    tests = comparisons._Tests(level=0.05, margin=2.0, number=1)
+    exact, estimated = difference_of(errors, tests), difference_of(noisy, tests)
+    assert exact.standard_error == pytest.approx(jackknife)
+    assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
+    assert estimated.p_value > exact.p_value
+    # b is at least half of a: 2 b - a is above 0 by 1.
+    room = np.array([2 * 0.1 - 0.3, 2 * 0.1 + 0.1, -2 * 0.2 - 0.2])
+    error = np.hypot(np.sqrt(np.mean(room**2)), np.hypot(0.4, 2 * 0.3))
+    assert estimated.equal_p_value == pytest.approx(scipy.stats.t.sf(1 / error, 2), rel=1e-4)
+
+
 @pytest.mark.parametrize("level", [0.05, 0.2])
 def test_ratios_are_at_the_level_of_the_tests(level):
     """And the smallest ratio that is found is of one of three tests."""
     rng = np.random.default_rng(0)
     errors = {m: Error(x, rng.normal(size=(1, 9)), freedom=8) for m, x in (("a", 9.0), ("b", 7.0))}
     tests = comparisons._Tests(level, 1.1, 3, matched=False)
-    values = {name: of.value for name, of in errors.items()}
-    (found,) = comparisons._differences(values, errors, tests, {}, rounding=0.0)
+    found = difference_of(errors, tests)
     expected = over(errors["a"], errors["b"], matched=False, level=level)
     assert (found.ratio_low, found.ratio_high) == expected
     error = math.hypot(*(of.standard_error for of in errors.values()))
@@ -149,9 +171,7 @@ def test_values_that_differ_by_rounding_have_no_test():
     one = Error(2.0, 1e-9 * rng.normal(size=(1, 9)), freedom=8)
     for apart, p in ((0.99e-6, 1.0), (1.01e-6, 0.0)):
         two = Error(2 * (1 - apart), 1e-9 * rng.normal(size=(1, 9)), freedom=8)
-        errors = {"a": one, "b": two}
-        values = {name: of.value for name, of in errors.items()}
-        (found,) = comparisons._differences(values, errors, tests, {}, rounding=1e-6)
+        found = difference_of({"a": one, "b": two}, tests, rounding=1e-6)
         assert found.p_value == pytest.approx(p, abs=1e-9)
 
 
