@@ -324,7 +324,8 @@ class Population:
     def fixed_error(self) -> float | None:
         """The error of the conditional score over other answers to these very prompts.
 
-        None where prompts do not repeat or count as similar, or one has fewer than four answers.
+        None where prompts do not repeat or count as similar, answers to a prompt have unequal
+        weights, or one has fewer than four answers.
         """
         answers, kernel = self.answers, self.answers.points.kernels[-1]
         if self.units is None or self.inside.prompt is None or answers.kind is None:
