@@ -121,6 +121,18 @@ def components(gram):
     return mean(2, (0, 1)), zeta_1, mean(2, (0, 1), (0, 1)) - apart - 2 * zeta_1
 
 
+def score_losses(grams, weights, labels, order=1):
+    """What each score loses without each group, times the rest's share, centred: `[G, 3]`."""
+    whole, shares = weighted_logs(grams, weights, order), np.bincount(labels, weights)
+    losses = []
+    for label, share in enumerate(shares / shares.sum()):
+        kept = np.flatnonzero(labels != label)
+        rest = [gram[np.ix_(kept, kept)] for gram in grams]
+        losses.append((whole - weighted_logs(rest, weights[kept], order)) * (1 - share))
+    means = np.outer(shares / shares.sum(), np.sum(losses, axis=0))
+    return np.exp(whole) * (np.array(losses) - means)
+
+
 def _through_the_gaussian(points, gram, sensitivity, bandwidth):
     """CV eq. 27 for every point: from d/dK to d/dz, with grad k = k (z_i - z_a) / sigma^2."""
     pair = (sensitivity + sensitivity.T) * gram / bandwidth**2

@@ -277,10 +277,7 @@ class Pooled:
     def _by_block(
         self, kinds: np.ndarray, multipliers: np.ndarray, terms: Sequence[str]
     ) -> list[np.ndarray]:
-        """Sums over pairs of rows of one kind, `[m, g, m, g]` a term, a few kinds at once.
-
-        Multipliers are `[n, factors, 3]`; with one of them, it is of the kernels of the outputs.
-        """
+        """Sums over pairs of one kind, a few at once; of one multiplier, under that of outputs."""
         count, number = self.sizes.size, kinds.max() + 1
         there, numbered = np.unique(kinds * count + self.place, return_inverse=True)
         block, place = np.divmod(there, count)

@@ -238,22 +238,22 @@ def _by_two(
             untested = Difference(one, two, value, reason=shared.reason)
             of_two = tested.get(frozenset((one, two)))
             differences.append(of_two[place].difference(one, two) if of_two else untested)
-        adjusted = _adjusted(differences)
-        letters = _letters(ranking.values, adjusted, tests.level)
-        winner = ranking.winner if any(d.reason is None for d in adjusted) else None
-        changed = {"differences": adjusted, "letters": letters, "winner": winner}
-        rankings.append(dataclasses.replace(ranking, **changed))
+        winner = ranking.winner if any(d.reason is None for d in differences) else None
+        rankings.append(_retested(ranking, _adjusted(differences), winner))
     return rankings
+
+
+def _retested(ranking: Ranking, differences: Iterable[Difference], winner: Any) -> Ranking:
+    """The ranking with other differences, and their letters."""
+    changed: Any = {"differences": tuple(differences), "winner": winner}
+    changed["letters"] = _letters(ranking.values, changed["differences"], ranking.level)
+    return dataclasses.replace(ranking, **changed)
 
 
 def with_texts(
     comparison: Comparison, dataset: datasets.Dataset | None, *, one_population: bool
 ) -> Comparison:
-    """The comparison with what was read, and advice on prompts and on what models said.
-
-    Where some answer many prompts, with the order of models `without` them if it is another. Models
-    in scripts that the encoder cannot compare are not tested.
-    """
+    """The comparison with advice on texts; models in scripts that are confused are not tested."""
     if dataset is None:
         return comparison
     evaluations = {**comparison.evaluations}
@@ -292,17 +292,15 @@ def with_texts(
 
 def _untested(comparison: Comparison, apart: Collection[frozenset[str]]) -> Comparison:
     """The comparison without tests of models that are `apart`, and without what rests on them."""
-    rankings, why = [], reasons.SCRIPTS
-    for ranking in comparison.rankings:
-        differences = [
-            Difference(*d[:3], reason=why) if {*d[:2]} in apart else d for d in ranking.differences
-        ]
-        letters = _letters(ranking.values, differences, ranking.level)
-        changed: Any = {"differences": tuple(differences), "letters": letters, "winner": None}
-        rankings.append(dataclasses.replace(ranking, **changed))
+    why = reasons.SCRIPTS
+
+    def untested(of_two: Difference) -> Difference:
+        return Difference(*of_two[:3], reason=why) if {*of_two[:2]} in apart else of_two
+
+    rankings = tuple(_retested(r, map(untested, r.differences), None) for r in comparison.rankings)
     failed = {**comparison.failed, "overlaps": why}
     over = comparison.profile and dataclasses.replace(comparison.profile, reason=why)
-    changed = {"rankings": tuple(rankings), "between": None, "profile": over, "failed": failed}
+    changed: Any = {"rankings": rankings, "between": None, "profile": over, "failed": failed}
     return dataclasses.replace(comparison, **changed)
 
 

@@ -22,10 +22,7 @@ from condvendi_jax.statistics.influences import Error
 
 
 class Rows(NamedTuple):
-    """The prompt of each row of several models, and which prompts count.
-
-    A difference of two models on other prompts would be one of the prompts.
-    """
+    """The prompt of each row of several models, and which prompts count."""
 
     models: Mapping[str, Pairs]
     prompts: dict[str, np.ndarray]  # Of each model, the number of the prompt of each row.
@@ -72,10 +69,7 @@ class Rows(NamedTuple):
 
 
 def design_of(pairs: Pairs) -> Design | None:
-    """The design of a model, with its smallest number of answers; None of unequal weights.
-
-    Integer weights are numbers of rows. Where prompts repeat, single answers do not count.
-    """
+    """The design of a model, with its smallest number of answers; None of unequal weights."""
     if pairs.copies is None and not np.allclose(pairs.shares, 1 / pairs.n, rtol=1e-5, atol=0):
         return None
     rows = _rows_by_prompt(pairs)
@@ -218,9 +212,8 @@ def _windows(items: np.ndarray, size: int, rng: np.random.Generator) -> Iterator
 def slope(
     pairs: Pairs, entropy: Entropy, method: Method, scores: PerScore, *, seed: int = 0
 ) -> PerScore | None:
-    """By how much each score grew with the last doubling of answers, or of rows if none repeat.
+    """By how much scores grew with the last doubling, from random halves of each prompt's answers.
 
-    From random halves of the answers to each prompt, one above 4,096 rows, to the `scores` of all.
     Near 0 where a score has settled. None where there is no design or one row.
     """
     rng, copies = np.random.default_rng(seed), 1 if pairs.copies is None else pairs.copies

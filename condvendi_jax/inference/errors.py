@@ -69,10 +69,9 @@ class Groups(NamedTuple):
 def deal(
     count: int | None, key: jax.Array | None, kinds: np.ndarray, numbers: np.ndarray
 ) -> Groups:
-    """Deals rows to a number of groups; each row, or each prompt, is one where None.
+    """Deals rows to groups, those of one of `kinds` together; each counts as `numbers` `[n]`.
 
-    Rows of one prompt stay together; where `kinds` `[n]` are all equal, or all differ, rows are
-    dealt one by one. A row counts as many as `numbers` `[n]` say.
+    Where all kinds are equal, or all differ, rows are dealt one by one.
     """
     n, sizes = len(kinds), np.bincount(kinds, numbers)
     repeated = numbers.dtype.kind in "iu" and numbers.max() > 1
@@ -192,11 +191,7 @@ def standard_errors(
     units: Units | None,
     progress: Callable[[str], Any] = lambda _: None,
 ) -> dict[str, Errors]:
-    """The scores of each model with standard errors, by influences or by deletions.
-
-    A difference of two models needs the same groups of both: if influences do not suffice for one
-    model, groups of all are left out in turn. Without `units` there are no errors.
-    """
+    """The scores of models; with `units`, their errors by influences, or by deletions for all."""
 
     def announced() -> Iterator[tuple[str, Pairs]]:
         for name, pairs in models.items():

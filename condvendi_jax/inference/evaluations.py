@@ -142,12 +142,9 @@ class Plan:
     def _scored(
         self, models: Mapping[str, Pairs], entropy: Entropy, units: Units | None
     ) -> dict[str, ScoredOrder]:
-        """The scores of each model by one entropy, with errors where there are units.
-
-        Each prompt counts once, unless the papers' scores alone are wanted, or groups that split
-        its answers say that rows were drawn, and not prompts.
-        """
+        """The scores of each model by one entropy, with errors where there are units."""
         scored, counted = {}, dict(models)
+        # Each prompt counts once, unless groups say that rows were drawn, and not prompts.
         if self.unbiased and entropy.needs_spectrum:
             for name, pairs in models.items():
                 kinds = pairs.prompt_kinds[1]

@@ -117,9 +117,8 @@ class Population:
     def given(self) -> Estimate | None:
         """How many of the k given answers to a prompt differ, each prompt once, with its interval.
 
-        One over the mean over prompts of 1 / k + (1 - 1 / k) U, the similarity of two draws of the
-        given answers; the ends are those of the unbiased conditional score in place of U. None
-        where prompts do not repeat, or count as similar.
+        One over the mean over prompts of 1 / k + (1 - 1 / k) U, with the ends of the unbiased score
+        in place of U. None where prompts do not repeat, or count as similar.
         """
         kind, points, inside = self.answers.kind, self.answers.points, self.inside.prompt
         if inside is None or kind is None or not points.kernels[-1].compares_equality:
@@ -142,10 +141,9 @@ class Population:
 
     @property
     def by_prompt(self) -> dict[str, tuple[int, float]]:
-        """The number of answers to each prompt, and the mean similarity of two, by its text.
+        """By the text of a prompt, its number of answers and the mean similarity of two.
 
-        Empty where the conditional score is not one over the mean of these: where prompts have no
-        texts, do not repeat, count as similar, depend on each other or have weights.
+        Empty where the conditional score is not one over the mean of these similarities.
         """
         points, kind = self.answers.points, self.answers.kind
         if kind is None or self.inside.prompt is None or points.prompt_ids is None:
@@ -286,7 +284,6 @@ class Population:
         return mean, self._changes(mean, without)
 
     def _of_prompts(self) -> Ends:
-        """The interval of the conditional similarity, a mean over prompts."""
         return self._mean(intervals.prompt_mean, self.similarities.conditional, self._losses[1])
 
     def _of_all_outputs(self) -> Ends:
@@ -306,10 +303,7 @@ class Population:
         return intervals.shifted(constant, intervals.total(values, scaled, correlation))
 
     def _of_information(self) -> Ends:
-        """The interval of information, the conditional similarity over that of any two outputs.
-
-        It moves with the conditional similarity, and with what is left of the mean between prompts.
-        """
+        """Of information: it moves with the conditional similarity, and with what else is left."""
         (between, of_between), changes = self._of_answers("between"), self._losses[1]
         assert self.influences is not None
         outputs, conditional, value = self.similarities
@@ -330,8 +324,8 @@ class Population:
     def fixed_error(self) -> float | None:
         """The error of the conditional score over other answers to these very prompts.
 
-        None where it is not known: where prompts do not repeat or count as similar, answers to a
-        prompt have unequal weights, or one has fewer than four answers.
+        None where prompts do not repeat or count as similar, answers to a prompt have unequal
+        weights, or one has fewer than four answers.
         """
         answers, kernel = self.answers, self.answers.points.kernels[-1]
         if self.units is None or self.inside.prompt is None or answers.kind is None:

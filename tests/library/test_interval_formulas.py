@@ -55,15 +55,6 @@ def test_a_mean_over_prompts_by_hand(values, level, expected):
     np.testing.assert_allclose(found, expected, atol=6e-7)
 
 
-def test_what_is_added_without_any_unlike_prompt_is_a_fifth_of_a_prompt():
-    """(a + sqrt(v) (g + hypot(t, g))) / (1 + a), of a = 1/50, v = a/10, g = 1.25 (v/10) / v^1.5."""
-    a, t = 0.02, scipy.stats.t.isf(0.025, 9)
-    v = a / 10
-    g = 1.25 * v / 10 / v**1.5
-    expected = (a + math.sqrt(v) * (g + math.hypot(t, g))) / (1 + a)
-    assert intervals.prompt_mean(*of_prompts([0] * 10))(0.05)[1] == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("top", [0.3, 1.0])
 @pytest.mark.parametrize("seed", range(3))
@@ -216,7 +207,10 @@ def test_two_numbers_by_hand():
     np.testing.assert_allclose(found, (0, math.exp(700)), rtol=1e-12)
 
 
-def test_a_quotient_has_an_open_end_where_the_second_may_be_0():
+def test_open_ends_make_open_differences_and_quotients():
+    for correlation in (0.0, 1.0):
+        both = (0.3, 0.1), (fixed(0.2, math.inf), fixed(0.05, math.inf))
+        assert intervals.difference(*both, correlation)(0.05) == (-math.inf, math.inf)
     both = (0.3, 0.1), (fixed(0.2, 0.5), fixed(0.0, 0.25))
     assert intervals.quotient(*both)(0.05)[1] == math.inf
     # Ends that may be negative make no negative ratio.
@@ -224,12 +218,6 @@ def test_a_quotient_has_an_open_end_where_the_second_may_be_0():
     assert intervals.quotient((0.5, 0.4), wide, 0.7)(0.05) == (0, math.inf)
     # Nothing is known where the upper end of the second is infinite.
     assert intervals.quotient(both[0], (both[1][0], fixed(0.05, math.inf)))(0.05)[0] == 0
-
-
-def test_open_ends_make_open_differences():
-    both = (0.3, 0.1), (fixed(0.2, math.inf), fixed(0.05, math.inf))
-    for correlation in (0.0, 1.0):
-        assert intervals.difference(*both, correlation)(0.05) == (-math.inf, math.inf)
 
 
 @pytest.mark.parametrize(("t", "sides"), [(2.0, 2), (2.0, 1), (0.01, 2), (30.0, 2)])
@@ -315,26 +303,3 @@ def test_tests_ratios_and_intervals_of_a_difference_agree(seed, correlation):
             scaled = intervals.scaled(least, other)
             touching = intervals.difference((one, least * two), (ends, scaled), correlation)
             assert touching(level)[0] == pytest.approx(0, abs=1e-9)
-
-
-def test_the_bound_of_bernstein_by_hand():
-    """Of independent pairs, 0 or 1 with the mean 0.2: |0.2 - c| is the bound."""
-    means, blocks, delta = np.array([1, 0.2, 1, 0.2, 0.2]), 500, 0.05
-    low, high = intervals.bernstein(means, blocks, delta)
-    x = math.log(3 / delta) / blocks
-    for c in (low, high):
-        largest, square = max(c, 1 - c) * x, 0.2 - 2 * c * 0.2 + c**2
-        bound = 4 / 3 * largest + math.sqrt(largest**2 + 2 * x * square)
-        assert abs(0.2 - c) == pytest.approx(bound)
-    assert low < 0.2 < high
-    assert intervals.bernstein(means, 3, delta) == (0.0, 1.0)
-
-
-def test_several_p_values_at_once_are_those_of_each():
-    each = [intervals.symmetric(value, 1.0, 9) for value in (0.0, 0.4, -2.0, 3.0, 40.0)]
-    each.append(intervals.row_mean(1e-3, 4e-4, 9, 50))
-    chosen = np.array([3, 0, 5, 1, 3, 2, 4])
-    for sides in (1, 2):
-        expected = [intervals.p_value(each[k], sides=sides) for k in chosen]
-        found = intervals.p_value(intervals.of_several(each, chosen), sides=sides)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)

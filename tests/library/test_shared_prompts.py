@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from oracles import difference_p_value
+from rates import is_at_most
 
 import condvendi_jax as cv
 from condvendi_jax import inference
@@ -116,9 +117,9 @@ def test_a_prompt_with_one_answer_of_a_model_counts_in_no_model():
 
 @pytest.mark.parametrize("lost", [pytest.param("prompts", marks=pytest.mark.slow), "answers"])
 def test_a_model_does_not_differ_from_itself(lost):
-    """In 100 draws at the level 5%: at most 13, which 1 in 2,000 such tests exceeds."""
+    """At the level 5%; the mean over answers, not prompts, differs in nearly all draws."""
     rng, different = np.random.default_rng(4), 0
-    for _ in range(100):
+    for _ in range(30):
         all_prompts, most = np.arange(24), np.arange(144) % 6 > 2
         sets = {"a": all_prompts, "b": all_prompts + 8 * (lost == "prompts")}
         outputs, prompts, _ = sample(rng, sets)
@@ -128,7 +129,7 @@ def test_a_model_does_not_differ_from_itself(lost):
             prompts = {name: of[kept[name]] for name, of in prompts.items()}
         found = cv.compare(outputs, prompts, **OPTIONS).ranking("conditional", 2)
         different += found.differences[0].adjusted < 0.05
-    assert different <= 13
+    assert is_at_most(different / 30, 30, 0.05)
 
 
 @pytest.mark.slow
@@ -155,44 +156,37 @@ def test_order_1_of_prompts_with_one_answer_each_counts_the_prompts():
 
 def test_all_calls_that_ask_for_different_answers_to_a_prompt_agree():
     """One over the mean over prompts of U, whatever the numbers of answers."""
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        numbers = rng.permutation(np.repeat([4, 6, 9], 4))
-        prompts = np.repeat(np.arange(12), numbers)
-        outputs = rng.integers(np.where(prompts % 2, 3, 12))[:, None].astype(np.float32)
-        expected = 1 / np.mean([*by_prompt(outputs[:, 0], prompts).values()])
-        kernels = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Indicator()}
-        pairs, wide = cv.Pairs(outputs, prompts, **kernels), kernels["output_kernel"]
-        good = {"quality": np.ones(prompts.size), "at_least": 0.5, "draws": 2}
-        evaluated = cv.evaluate(outputs, prompts, **kernels, orders=[2], **good)
-        table = [of.similarity for of in cv.prompt_table(pairs, order=2).prompts]
-        along = cv.profile(
-            outputs, prompts, output_kernel=kernels["output_kernel"], multiples=[1.0]
-        )
-        answers = {
-            "evaluate": evaluated.order(2).unbiased.conditional,
-            "decompose": cv.decompose(pairs, order=2, unbiased=True).conditional,
-            "prompt_table": 1 / np.mean(table),
-            "finite_sample_interval": inference.finite_sample_interval(pairs).score,
-            "quality": evaluated.quality.diversity.value,
-            "profile": along.values.conditional[0, 0],
-            "plan": 1 / cv.plan(evaluated).spread.similarity,
-            "monitor": cv.monitor(outputs, prompts, output_kernel=wide)
-            .look(outputs)
-            .looks[0]
-            .score,
-            "compare": cv.compare(
-                {"a": outputs, "b": outputs}, prompts, **kernels, orders=[2], profile=False
-            )
-            .ranking("conditional", 2)
-            .values["a"],
-        }
-        for name, value in answers.items():
-            assert value == pytest.approx(expected, rel=1e-5), name
-        given = 1 / np.mean([1 / k + (1 - 1 / k) * u for k, u in zip(numbers, table, strict=True)])
-        assert evaluated.order(2).given.value == pytest.approx(given, rel=1e-5)
-        papers = np.sum(numbers**2) / np.sum(numbers * (1 + (numbers - 1) * np.array(table)))
-        assert evaluated.order(2).decomposition.conditional == pytest.approx(papers, rel=1e-5)
+    rng = np.random.default_rng(0)
+    numbers = rng.permutation(np.repeat([4, 6, 9], 4))
+    prompts = np.repeat(np.arange(12), numbers)
+    outputs = rng.integers(np.where(prompts % 2, 3, 12))[:, None].astype(np.float32)
+    expected = 1 / np.mean([*by_prompt(outputs[:, 0], prompts).values()])
+    kernels = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Indicator()}
+    pairs, wide = cv.Pairs(outputs, prompts, **kernels), kernels["output_kernel"]
+    good = {"quality": np.ones(prompts.size), "at_least": 0.5, "draws": 2}
+    evaluated = cv.evaluate(outputs, prompts, **kernels, orders=[2], **good)
+    table = [of.similarity for of in cv.prompt_table(pairs, order=2).prompts]
+    along = cv.profile(outputs, prompts, output_kernel=wide, multiples=[1.0])
+    monitor = cv.monitor(outputs, prompts, output_kernel=wide)
+    models, options = {"a": outputs, "b": outputs}, {"orders": [2], "profile": False}
+    compared = cv.compare(models, prompts, **kernels, **options)
+    answers = {
+        "evaluate": evaluated.order(2).unbiased.conditional,
+        "decompose": cv.decompose(pairs, order=2, unbiased=True).conditional,
+        "prompt_table": 1 / np.mean(table),
+        "finite_sample_interval": inference.finite_sample_interval(pairs).score,
+        "quality": evaluated.quality.diversity.value,
+        "profile": along.values.conditional[0, 0],
+        "plan": 1 / cv.plan(evaluated).spread.similarity,
+        "monitor": monitor.look(outputs).looks[0].score,
+        "compare": compared.ranking("conditional", 2).values["a"],
+    }
+    for name, value in answers.items():
+        assert value == pytest.approx(expected, rel=1e-5), name
+    given = 1 / np.mean([1 / k + (1 - 1 / k) * u for k, u in zip(numbers, table, strict=True)])
+    assert evaluated.order(2).given.value == pytest.approx(given, rel=1e-5)
+    papers = np.sum(numbers**2) / np.sum(numbers * (1 + (numbers - 1) * np.array(table)))
+    assert evaluated.order(2).decomposition.conditional == pytest.approx(papers, rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:(prompts|the standard error)")

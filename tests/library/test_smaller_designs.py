@@ -1,12 +1,9 @@
 """Scores at a smaller design, against brute force in NumPy over all subsets, and by simulation."""
 
-import functools
-
 import jax
 import numpy as np
-import oracles
 import pytest
-from oracles import gaussian_gram
+from oracles import gaussian_gram, score_losses, weighted_logs
 
 import condvendi_jax as cv
 from condvendi_jax.data.pairs import Pairs
@@ -38,24 +35,18 @@ def repeated(prompts, answers, *, seed=0, kernel=None):
 
 
 def units_of(pairs):
-    groups, _ = grouping.group_models({"": pairs}, None, key=jax.random.key(0))
-    return groups[""]
+    return grouping.group_models({"": pairs}, None)[0][""]
 
 
-def logs_of(pairs, rows, order=1):
-    """The logarithms of the three scores of some rows, in NumPy."""
+def grams_of(pairs, rows):
+    """Of outputs, prompts and both, of some rows."""
     outputs, prompts = (np.asarray(array, np.float64)[rows] for array in pairs.arrays)
     x, t = gaussian_gram(outputs, WIDTH), (prompts == prompts.T).astype(float)
-    return np.log([*oracles.scores(x, t, order=order).values()])
+    return x, t, x * t
 
 
-def losses(pairs, rows, of_row, order=1):
-    """What each score loses without each unit, less the mean, `[3, units]`; see docs/errors.md."""
-    whole, found = logs_of(pairs, rows, order), []
-    shares = np.bincount(of_row) / len(rows)
-    for unit, share in enumerate(shares):
-        found.append((whole - logs_of(pairs, rows[of_row != unit], order)) * (1 - share))
-    return np.exp(whole)[:, None] * (np.array(found).T - np.outer(np.sum(found, axis=0), shares))
+def scores_of(pairs, rows, order=1):
+    return np.exp(weighted_logs(grams_of(pairs, rows), np.ones(len(rows)), order))
 
 
 @pytest.mark.parametrize(
@@ -88,37 +79,28 @@ def test_common_design_is_the_smallest_in_both_numbers():
     assert designs.Common.of(models).design is None
 
 
-@pytest.mark.parametrize(("at", "order"), [((3, 2), 1), ((2, 1), 0.5), ((2, 3), 2), ((3, 3), 1)])
-def test_scores_are_means_over_subsets_with_as_many_answers_to_each_prompt(at, order, x64):
-    pairs = repeated(3, 3)
-    found = at_design(pairs, Entropy(order), EXACT, None, Design(*at))
-    chosen = designs._subsets(designs._rows_by_prompt(pairs), Design(*at), 0)
-    counts = np.array([np.bincount(rows // 3, minlength=3) for rows in chosen])
-    assert set(counts.ravel()) <= {0, at[1]} and ((counts > 0).sum(axis=1) == at[0]).all()
-    assert (len(chosen) == 1) == (at == (3, 3))
-    expected = [np.exp(logs_of(pairs, rows, order)) for rows in chosen]
-    np.testing.assert_allclose(found.scores, np.mean(expected, axis=0), rtol=1e-6)
-    assert found.errors is found.intervals is None
-
-
 def standard_errors(found):
     return [error.standard_error for error in found.errors]
 
 
-@pytest.mark.parametrize(("at", "order"), [((8, 4), 1), ((8, 2), 1), ((6, 3), 1), ((6, 3), 3)])
-def test_errors_are_from_the_mean_deletion_of_each_prompt(at, order, x64):
+@pytest.mark.parametrize(("at", "order"), [((8, 4), 1), ((8, 2), 2), ((6, 3), 1), ((6, 3), 3)])
+def test_scores_are_means_over_subsets_and_errors_from_the_mean_deletion(at, order, x64):
     """At order 3, where influences of 8 prompts would be too few, the scores are computed again."""
     pairs, count = repeated(8, 4), 8
+    alone, other = (
+        at_design(pairs, Entropy(order), EXACT, None, Design(*at), seed=seed) for seed in (3, 1)
+    )
     found = at_design(pairs, Entropy(order), EXACT, units_of(pairs), Design(*at), seed=3)
     chosen = designs._subsets(designs._rows_by_prompt(pairs), Design(*at), 3)
+    assert (len(chosen) == 1) == (at == (8, 4)) == (alone.scores == other.scores)
     expected, scores = np.zeros((3, count)), []
     for rows in chosen:
         prompts, of_row = np.unique(rows // 4, return_inverse=True)
-        scores.append(np.exp(logs_of(pairs, rows, order)))
-        if order == 1:
-            own = losses(pairs, rows, of_row)
+        scores.append(scores_of(pairs, rows, order))
+        if order < 3:
+            own = score_losses(grams_of(pairs, rows), np.ones(rows.size), of_row, order).T
         else:  # The usual jackknife of the score itself, `(G - 1) (mean - without) / G`.
-            without = [np.exp(logs_of(pairs, rows[of_row != p], order)) for p in range(at[0])]
+            without = [scores_of(pairs, rows[of_row != p], order) for p in range(at[0])]
             own = (at[0] - 1) / at[0] * (np.mean(without, axis=0) - without).T
         expected[:, prompts] += own / len(chosen)
     # Deviations from the mean of m prompts are too small by (m - 1) / m, of all by (G - 1) / G.
@@ -126,6 +108,8 @@ def test_errors_are_from_the_mean_deletion_of_each_prompt(at, order, x64):
     errors = np.sqrt(count / (count - 1) * np.sum(expected**2, axis=1))
     np.testing.assert_allclose(found.scores, np.mean(scores, axis=0), rtol=1e-9)
     np.testing.assert_allclose(standard_errors(found), errors, rtol=1e-6)
+    np.testing.assert_allclose(alone.scores, found.scores, rtol=1e-9)
+    assert alone.errors is alone.intervals is None
 
 
 @pytest.mark.parametrize("at", [(6, 2), (3, 4), (3, 2), (6, 3), (5, 4)])
@@ -133,15 +117,20 @@ def test_every_answer_is_used_about_equally_often(at):
     rows = list(np.arange(24).reshape(6, 4))
     chosen = designs._subsets(rows, Design(*at), 0)
     assert all(np.unique(of).size == np.prod(at) == of.size for of in chosen)
+    assert all({*np.unique(of // 4, return_counts=True)[1]} == {at[1]} for of in chosen)
     assert all(np.unique(of // 4).size == at[0] for of in chosen)
     counts = np.bincount(np.concatenate(chosen), minlength=24)
     assert counts.min() >= 1 and counts.max() - counts.min() <= 1
 
 
-def test_the_seed_changes_the_mean():
-    pairs = repeated(8, 5)
-    score = functools.partial(at_design, pairs, Entropy(), EXACT, None, Design(8, 3))
-    assert score().scores.conditional != score(seed=1).scores.conditional
+@pytest.mark.parametrize(
+    ("prompts", "answers", "subsets"), [(2, 1, 64), (10, 3, 20), (99, 3, 4), (10, 1, 60)]
+)
+def test_subsets_use_every_answer_twice_where_4_to_64_do(prompts, answers, subsets):
+    """Of 300 answers to 100 prompts; 600 / (prompts x answers), up to the next integer."""
+    every = list(np.arange(300).reshape(100, 3))
+    chosen = designs._subsets(every, Design(prompts, answers), 0)
+    assert chosen.shape == (subsets, prompts * answers)
 
 
 def test_copies_of_a_row_are_rows_of_their_own(x64):
@@ -166,7 +155,7 @@ def test_unequal_numbers_of_answers_become_equal(x64):
     assert influences.shape == (1, 6)
     assert np.flatnonzero(influences[0] == 0).tolist() == [4]  # It has one answer.
     rows = designs._subsets(designs._rows_by_prompt(pairs), Design(5, 2), 0)
-    expected = np.mean([np.exp(logs_of(pairs, of)) for of in rows], axis=0)
+    expected = np.mean([scores_of(pairs, of) for of in rows], axis=0)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-9)
 
 
@@ -206,13 +195,10 @@ def test_truncation_above_a_subset_keeps_all_eigenvalues():
     np.testing.assert_allclose(one.scores, two.scores, rtol=1e-6)
 
 
-@pytest.mark.parametrize("at", [(5, 4), (4, 5), (0, 1), (4, 0)])
-def test_designs_beyond_that_of_the_model_are_refused(at):
-    with pytest.raises(ValueError, match="expected a design of at most"):
-        at_design(repeated(4, 4), Entropy(), EXACT, None, Design(*at))
-
-
-def test_weights_without_a_design_are_refused():
+def test_designs_beyond_that_of_the_model_are_refused():
+    for at in ((5, 4), (4, 5), (0, 1), (4, 0)):
+        with pytest.raises(ValueError, match="expected a design of at most"):
+            at_design(repeated(4, 4), Entropy(), EXACT, None, Design(*at))
     outputs = np.zeros((3, 1), np.float32)
     pairs = Pairs(outputs, output_kernel=cv.Indicator(), weights=np.array([0.1, 0.2, 0.3]))
     with pytest.raises(ValueError, match="at most None"):

@@ -11,10 +11,9 @@ from pairs_of_errors import minus, over, p_value
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference import comparisons, designs, profiles, saturation
+from condvendi_jax.inference import comparisons, profiles, saturation
 from condvendi_jax.inference import errors as errors_of
 from condvendi_jax.inference.errors import Groups
-from condvendi_jax.results.comparison import Design
 from condvendi_jax.results.evaluation import ErrorsBy
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, root_mean_square
@@ -28,13 +27,19 @@ def rows(n, weights=None):
 
 
 @pytest.mark.parametrize(
-    ("units", "order", "fewest"),
-    [("rows", 2, 20), ("rows", 1, 20), ("given labels", 2, 7), ("given labels", 1, 50)],
+    ("units", "entropy", "fewest"),
+    [
+        ("rows", cv.Entropy(2), 20),
+        ("rows", cv.Entropy(1), 20),
+        ("given labels", cv.Entropy(2), 7),
+        ("given labels", cv.Entropy(1), 50),
+        ("given labels", cv.Entropy(2, 5), 50),
+    ],
 )
-def test_the_fewest_units_whose_influences_make_an_error(units, order, fewest):
+def test_the_fewest_units_whose_influences_make_an_error(units, entropy, fewest):
     for count, few in ((fewest, False), (fewest - 1, True)):
         groups = Groups(np.arange(count), units)
-        reason = errors_of.too_few(rows(count), groups, cv.Entropy(order=order))
+        reason = errors_of.too_few(rows(count), groups, entropy)
         assert (reason is not None) == few
         assert not few or reason == f"there are fewer than {fewest} {units}"
 
@@ -77,16 +82,6 @@ def test_the_share_of_modes_at_which_derivatives_do_not_do(units, modes):
     assert reason(1.001) == f"40 rows are few for {modes:.0f} modes"
     assert reason(2, order=2) is reason(2, truncation=5) is reason(2, deleted=True) is None
     assert reason(2, order=1.99) is not None
-
-
-@pytest.mark.parametrize(
-    ("prompts", "answers", "subsets"), [(2, 1, 64), (10, 3, 20), (99, 3, 4), (10, 1, 60)]
-)
-def test_subsets_use_every_answer_twice_where_4_to_64_do(prompts, answers, subsets):
-    """Of 300 answers to 100 prompts; 600 / (prompts x answers), up to the next integer."""
-    every = list(np.arange(300).reshape(100, 3))
-    found = designs._subsets(every, Design(prompts, answers), 0)
-    assert found.shape == (subsets, prompts * answers)
 
 
 def scored(groups, kept=None, units="prompts"):
@@ -132,14 +127,36 @@ def test_seven_prompts_are_the_fewest_of_a_test_of_quality(prompts, tested):
     assert difference.reason == expected and math.isnan(difference.p_value) != tested
 
 
+def difference_of(errors, tests, *, rounding=0.0):
+    values = {name: error.value for name, error in errors.items()}
+    return comparisons._differences(values, errors, tests, {}, rounding=rounding)[0]
+
+
+def test_errors_of_differences_hold_those_of_the_estimates():
+    """An estimate's own error is in no influence."""
+    of_groups = np.array([[[0.3, -0.1, 0.2]], [[0.1, 0.1, -0.2]]])
+    errors = {"a": Error(5.0, of_groups[0], freedom=2), "b": Error(3.0, of_groups[1], freedom=2)}
+    noise = {"a": 0.4, "b": 0.3}
+    noisy = {name: dataclasses.replace(errors[name], noise=noise[name]) for name in noise}
+    jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
+    tests = comparisons._Tests(level=0.05, margin=2.0, number=1)
+    exact, estimated = difference_of(errors, tests), difference_of(noisy, tests)
+    assert exact.standard_error == pytest.approx(jackknife)
+    assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
+    assert estimated.p_value > exact.p_value
+    # b is at least half of a: 2 b - a is above 0 by 1.
+    room = np.array([2 * 0.1 - 0.3, 2 * 0.1 + 0.1, -2 * 0.2 - 0.2])
+    error = np.hypot(np.sqrt(np.mean(room**2)), np.hypot(0.4, 2 * 0.3))
+    assert estimated.equal_p_value == pytest.approx(scipy.stats.t.sf(1 / error, 2), rel=1e-4)
+
+
 @pytest.mark.parametrize("level", [0.05, 0.2])
 def test_ratios_are_at_the_level_of_the_tests(level):
     """And the smallest ratio that is found is of one of three tests."""
     rng = np.random.default_rng(0)
     errors = {m: Error(x, rng.normal(size=(1, 9)), freedom=8) for m, x in (("a", 9.0), ("b", 7.0))}
     tests = comparisons._Tests(level, 1.1, 3, matched=False)
-    values = {name: of.value for name, of in errors.items()}
-    (found,) = comparisons._differences(values, errors, tests, {}, rounding=0.0)
+    found = difference_of(errors, tests)
     expected = over(errors["a"], errors["b"], matched=False, level=level)
     assert (found.ratio_low, found.ratio_high) == expected
     error = math.hypot(*(of.standard_error for of in errors.values()))
@@ -154,9 +171,7 @@ def test_values_that_differ_by_rounding_have_no_test():
     one = Error(2.0, 1e-9 * rng.normal(size=(1, 9)), freedom=8)
     for apart, p in ((0.99e-6, 1.0), (1.01e-6, 0.0)):
         two = Error(2 * (1 - apart), 1e-9 * rng.normal(size=(1, 9)), freedom=8)
-        errors = {"a": one, "b": two}
-        values = {name: of.value for name, of in errors.items()}
-        (found,) = comparisons._differences(values, errors, tests, {}, rounding=1e-6)
+        found = difference_of({"a": one, "b": two}, tests, rounding=1e-6)
         assert found.p_value == pytest.approx(p, abs=1e-9)
 
 
@@ -277,32 +292,3 @@ def test_a_band_is_the_interval_at_the_level_of_the_largest_of_the_draws():
     draws = np.full((20, 1), -scipy.stats.t.isf(0.005, 7))
     (found,) = profiles.Tested({}, False, 0.05, 0, 1e-6)._band(draws, model, 7)
     np.testing.assert_allclose(found, error.interval(0.01))
-
-
-@pytest.mark.parametrize("matched", [True, False])
-@pytest.mark.parametrize("seed", range(4))
-def test_letters_and_intervals_of_random_models_agree(seed, matched):
-    """A pair is apart at its own level exactly where its ratio excludes 1; letters need more."""
-    rng = np.random.default_rng(seed)
-    prompts = np.repeat(np.arange(14), 4)
-    models, of_models = {}, {}
-    for k, name in enumerate("abcd"):
-        labels = 10 * (1 + prompts) + rng.integers(1 + rng.integers(2, 9), size=prompts.size)
-        collapsed = rng.random(14) < rng.choice([0.0, 0.1, 0.6])
-        models[name] = np.where(collapsed[prompts], 0, labels)[:, None].astype(np.float32)
-        of_models[name] = prompts + 100 * k * (not matched)
-    found = cv.compare(
-        models, of_models, **EXACT, orders=[2], profile=False, one_population=not matched
-    )
-    compared = 0
-    for ranking in found.rankings:
-        for of in ranking.differences:
-            if of.reason is not None or of.p_value == 1:
-                continue
-            excluded = of.ratio_low > 1 or of.ratio_high < 1
-            assert (of.p_value <= found.level) == excluded
-            share = set(ranking.letters[of.first]) & set(ranking.letters[of.second])
-            assert not share or of.adjusted > found.level
-            assert share or excluded
-            compared += 1
-    assert compared > 5
