@@ -271,9 +271,9 @@ def of_texts(function, texts=TEXTS, asked=ASKED):
 
 
 INDEXED = pd.Series(TEXTS)[::-1], pd.Series(ASKED)
-MADE, BY = cv.Similarities, {"similarity": WORDS}
-GIVEN = MADE(blocks(vectors()))
-TWO = {name: MADE(blocks(vectors(k))) for k, name in enumerate("AB")}
+SIMILAR, BY = cv.Similarities, {"similarity": WORDS}
+GIVEN = SIMILAR(blocks(vectors()))
+TWO = {name: SIMILAR(blocks(vectors(k))) for k, name in enumerate("AB")}
 INDEX = "prompts: expected the index of"
 BESIDE = "received similarities, which have prompts and a kernel"
 
@@ -281,18 +281,18 @@ BESIDE = "received similarities, which have prompts and a kernel"
 @pytest.mark.parametrize(
     ("call", "given", "options", "says"),
     [
-        (MADE, {"q": 1 - np.eye(3)}, {}, "prompt 'q': expected the unit .*distances.*row 0"),
-        (MADE, {"q": np.eye(3) * np.nan}, {}, "prompt 'q': .*finite.*row 0"),
-        (MADE, {"q": [[1, 0.5], [0.1, 1]]}, {}, "prompt 'q': expected a symmetric matrix"),
-        (MADE, {"q": [[1, 1.5], [1.5, 1]]}, {}, r"prompt 'q': expected entries in \[-1, 1\]"),
-        (MADE, {"q": np.ones((3, 2))}, {}, r"prompt 'q': expected a matrix \[k, k\].*\(3, 2\)"),
-        (MADE, {"q": np.eye(3)}, {"prompts": ["q"] * 2}, "prompt 'q': .*its 2 rows.*one of 3"),
-        (MADE, {"q": np.eye(2)}, {"prompts": [*"qqr"]}, "prompt 'r': .*its 1 rows.*one of 0"),
-        (MADE, {"q": INDEFINITE}, {"limit": 0.1}, "0.14 of the trace, 0.14 for prompt 'q'.*0.1"),
-        (MADE, {}, {}, "a matrix for each prompt, received none"),
-        (MADE, np.eye(3), {"prompts": ["q"] * 4}, "prompts: expected 3 labels"),
-        (MADE, np.zeros((4, 3)), {}, r"expected a matrix \[k, k\]"),
-        (MADE, [[[1, "a"], ["a", 1]]], {}, "prompt 0: expected real numbers"),
+        (SIMILAR, {"q": 1 - np.eye(3)}, {}, "prompt 'q': expected the unit .*distances.*row 0"),
+        (SIMILAR, {"q": np.eye(3) * np.nan}, {}, "prompt 'q': .*finite.*row 0"),
+        (SIMILAR, {"q": [[1, 0.5], [0.1, 1]]}, {}, "prompt 'q': expected a symmetric matrix"),
+        (SIMILAR, {"q": [[1, 1.5], [1.5, 1]]}, {}, r"prompt 'q': expected entries in \[-1, 1\]"),
+        (SIMILAR, {"q": np.ones((3, 2))}, {}, r"prompt 'q': expected a matrix \[k, k\].*\(3, 2\)"),
+        (SIMILAR, {"q": np.eye(3)}, {"prompts": ["q"] * 2}, "prompt 'q': .*its 2 rows.*one of 3"),
+        (SIMILAR, {"q": np.eye(2)}, {"prompts": [*"qqr"]}, "prompt 'r': .*its 1 rows.*one of 0"),
+        (SIMILAR, {"q": INDEFINITE}, {"limit": 0.1}, "0.14 of the trace, 0.14 for prompt 'q'.*0.1"),
+        (SIMILAR, {}, {}, "a matrix for each prompt, received none"),
+        (SIMILAR, np.eye(3), {"prompts": ["q"] * 4}, "prompts: expected 3 labels"),
+        (SIMILAR, np.zeros((4, 3)), {}, r"expected a matrix \[k, k\]"),
+        (SIMILAR, [[[1, "a"], ["a", 1]]], {}, "prompt 0: expected real numbers"),
         (cv.evaluate, GIVEN, {"output_kernel": cv.Cosine()}, BESIDE),
         (cv.evaluate, GIVEN, {"prompts": PROMPTS[MIXED]}, BESIDE),
         (cv.compare, {"A": GIVEN, "B": vectors()}, {}, "expected those of all models"),
@@ -301,7 +301,7 @@ BESIDE = "received similarities, which have prompts and a kernel"
         (cv.evaluate, TEXTS, {"prompts": ASKED, "encoder": "x:y", **BY}, "one beside encoder"),
         (of_texts, WORDS, {"texts": INDEXED[0], "asked": INDEXED[1]}, INDEX),
         (cv.evaluate, INDEXED[0], {"prompts": INDEXED[1], **BY}, INDEX),
-        (MADE.from_classes, INDEXED[0], {"prompts": INDEXED[1]}, INDEX),
+        (SIMILAR.from_classes, INDEXED[0], {"prompts": INDEXED[1]}, INDEX),
         (of_texts, fake_similarities.distance, {}, "1 for an output and itself, received 0"),
         (of_texts, fake_similarities.one_sided, {}, "one value for both orders .* mean of both"),
         (of_texts, lambda *_: 3.0, {}, r"for '.*' and '.*': .*in \[-1, 1\], received 3"),

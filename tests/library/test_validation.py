@@ -200,6 +200,7 @@ ORDERED = (
 )
 
 
+NAN, INF = np.nan, np.inf
 WIDTH, UNIT = [cv.Gaussian], [functools.partial(cv.Gaussian, 1.0)]
 KEYED = (
     functools.partial(cv.bandwidth_by_rule, OUTPUTS, "variance"),
@@ -210,28 +211,13 @@ KEYED = (
 @pytest.mark.parametrize(
     ("calls", "values", "error", "message"),
     [
-        (
-            WIDTH,
-            (0, -1.0, np.nan, np.inf, np.float32(0)),
-            ValueError,
-            "bandwidth: .*number above 0",
-        ),
+        (WIDTH, (0, -1.0, NAN, INF, np.float32(0)), ValueError, "bandwidth: .*number above 0"),
         (WIDTH, ([1.0], [1.0, 2.0]), ValueError, r"bandwidth: .*scalar, received shape \([12],\)"),
         (WIDTH, (None, "1", b"1", 1j, True, np.array(True)), TypeError, "bandwidth: .*a positive "),
         (WIDTH, (1e-42, 1e-300, 1e300), ValueError, "bandwidth: .*is beyond what float32 resolves"),
-        (UNIT, (0, -1.0, np.inf, "1", True), ValueError, "unit: expected a finite number above 0"),
-        (
-            ORDERED,
-            (0, -1, np.nan, -np.inf, "two", None, True, 1j),
-            ValueError,
-            "order: .*above 0.*inf",
-        ),
-        (
-            ORDERED,
-            (0, -3, 2.5, "5", True),
-            ValueError,
-            "truncation: expected None or an integer of",
-        ),
+        (UNIT, (0, -1.0, INF, "1", True), ValueError, "unit: expected a finite number above 0"),
+        (ORDERED, (0, -1, NAN, -INF, "two", None, True, 1j), ValueError, "order: .*above 0.*inf"),
+        (ORDERED, (0, -3, 2.5, "5", True), ValueError, "truncation: expected None or an integer"),
         (KEYED, ("k", 1), TypeError, "key: expected one random key"),
     ],
 )
