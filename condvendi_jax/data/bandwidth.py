@@ -332,17 +332,11 @@ def median_distance(points: Any, shuffled: Any, name: str) -> float:
 
 
 # The default rule: no draw, no order of the rows and no number of them decides it.
-
-
 def to_compare(
     weights: np.ndarray, copies: np.ndarray | None, *, most: int, content: Any, prompts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers of the rows to compare, labels of independent ones, and weights of sum one.
-
-    They are the rows of a weight above 0, as often as their `copies`. If these are more than `most`
-    they are so many, by the weights, in an order that the bytes of `content` `[n, d]` decide and,
-    where these are equal, those of all rows of their `prompts` `[n]`.
-    """
+    """Up to `most` rows of a weight above 0, labels of independent ones, weights of sum one."""
+    # Of more than `most`, the bytes of `content` decide, and where equal those of all of a prompt.
     size, order = len(weights) if copies is None else int(copies.sum()), np.arange(len(weights))
     if copies is None and size <= most:
         rows = np.flatnonzero(weights)
@@ -358,14 +352,11 @@ def to_compare(
 def by_default(
     points: np.ndarray, prompts: Any, rows: Any, weights: Any, *, name: str, repeated: bool
 ) -> RuledBandwidth:
-    """The default bandwidth of points `[n, d]` of `weights` `[n]`; half of it where `repeated`.
-
-    Points of one of the `prompts` `[n]` are not compared. Where these are fewer than six, outputs
-    are, if the labels `rows` `[n]` differ. Below 20 points or six prompts, the median distance.
-    """
+    """The default bandwidth of points `[n, d]` of `weights` `[n]`; half of it where `repeated`."""
     n = len(points)
     if (equal := arbitrary(points)) is not None:
         return equal
+    # Points of one prompt are not compared; where prompts are few, those with one label in `rows`.
     if rows is not None and _effective_number(prompts, weights) < _FEWEST_PROMPTS:
         prompts = rows
     if _effective_number(prompts, weights) < _FEWEST_PROMPTS:  # One row or prompt is nearly all.

@@ -79,11 +79,7 @@ def chosen(
     once: bool,
     similar: bool,
 ) -> dict[str, Any]:
-    """The models under their kernels, given or by the rule, and with the rule's bandwidths.
-
-    `content` are the arrays as they were given; `asked` are the kernels of the caller, None where
-    labels have one; `once`: all models have the same prompts; `similar`: see `similar_prompts`.
-    """
+    """The models under their kernels; `once`: models share prompts; `asked`: by the caller."""
     kernels: list[Kernel] = []
     ruled: dict[str, bandwidth.RuledBandwidth] = {}
     drawn: Sequence[jax.Array] = ()

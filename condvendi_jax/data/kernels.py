@@ -260,12 +260,10 @@ class Gaussian(Kernel):
         return Gaussian(self.bandwidth, unit=2.0**exponent)
 
     def rounding(self, points: np.ndarray) -> float:
-        """The rounding of distances, in squared bandwidths: 8 eps of |x|^2 by a matrix product.
-
-        |x|^2 is the fourth mean, which is near the mean over the pairs where k is not small.
-        """
+        """The rounding of distances, in squared bandwidths: 8 eps of |x|^2 by a matrix product."""
         if self.unit is not None:
             return _ROUNDING
+        # The fourth mean of |x| is near the mean over the pairs where k is not small.
         centred = points.astype(np.float64) - points.mean(axis=0, dtype=float)
         squares = np.square(centred).sum(axis=1)
         return _ROUNDING * (1 + float(np.mean(squares**4) ** 0.25) / float(self.bandwidth) ** 2)

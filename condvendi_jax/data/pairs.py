@@ -161,11 +161,7 @@ def _make(
     shared: bool = True,
     together: bool = False,
 ) -> dict[str, Pairs]:
-    """Checks the arrays and labels of each model, named as in `Pairs`, and makes their pairs.
-
-    `kernels` are `kernel`, `output_kernel` and `prompt_kernel`. The models may have `shared`
-    prompts row by row, and may be compared `together`, on one device.
-    """
+    """The checked pairs of each model; with `shared` prompts, or `together` on one device."""
     kernel, *others = kernels
     if kernel is not None and others[0] is not None:
         raise TypeError("kernel: received beside output_kernel, which it is short for.")

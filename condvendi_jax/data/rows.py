@@ -151,11 +151,7 @@ class Rows:
         return self._but(weights=weights, copies=copies)
 
     def prompts_once(self) -> Self:
-        """The same points with weights by which each prompt counts once.
-
-        An answer weighs one over the number of answers to its prompt; integer weights are copies of
-        answers. Other weights that the caller gave rule: the pairs then stay as they are.
-        """
+        """The same points, each prompt counting once; under the weights of a caller as they are."""
         if not self.paired or (self.weights is not None and self.copies is None):
             return self
         count, kinds = self.prompt_kinds

@@ -45,10 +45,7 @@ def labelled(
 
 
 def by_row(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs and their prompts by row: columns of vectors stacked, answers one after the other.
-
-    Outputs `[prompts, k, d]` have prompts `[prompts, d]`, labels `[prompts]`, or `[prompts, k, d]`.
-    """
+    """Outputs, `[n, d]` or `[prompts, k, d]`, and prompts (or labels) of either shape, by row."""
     made = {name: _stacked(unpacked(values, name), name) for name, values in arrays.items()}
     outputs, prompts = made["outputs"], made.get("prompts")
     if getattr(outputs, "ndim", None) != 3 or prompts is None or outputs.dtype == np.uint8:
@@ -103,10 +100,7 @@ def without_table(outputs: Any, prompts: Any) -> Any:
 
 
 def listed(values: Any) -> Any:
-    """What columns of data sets hold, as they hand it out; columns of objects or texts as lists.
-
-    Bytes are texts in UTF-8. Other values are as they were.
-    """
+    """What columns of data sets hold, objects and texts as lists; other values as they are."""
     if isinstance(values, Mapping):
         return {name: listed(column) for name, column in values.items()}
     if hasattr(values, "to_pylist") and not hasattr(values, "column_names"):  # Of Arrow.

@@ -39,9 +39,8 @@ def spectrum(matrix: Any) -> Any:
     """Eigenvalues of a symmetric positive semidefinite matrix of trace one, in descending order.
 
     An entropy sums the rounding of all: a nearly constant float32 Gram of 2,000 points loses four
-    digits of exp(H). The Euclidean projection onto the simplex gives most of them back. All are NaN
-    where they do not have the trace and the norm of the matrix: see `check_spectra`. The derivative
-    along a symmetric tangent B, diag(V^T B V), is finite at ties and at zero.
+    digits of exp(H), of which the projection onto the simplex gives most back. The derivative along
+    a symmetric tangent B, diag(V^T B V), is finite at ties and at zero.
     """
     if isinstance(matrix, np.ndarray):
         return _of_matrix(eigenpairs(matrix, vectors=False)[0], matrix)
@@ -104,10 +103,7 @@ def eigenpairs(matrices: np.ndarray, *, vectors: bool = True) -> tuple[np.ndarra
 
 
 def check_spectra(*spectra: jax.Array) -> None:
-    """Raises FloatingPointError where a spectrum, or what is computed from one, is NaN.
-
-    Its eigenvalues were computed wrongly. Inside `jax.jit` the NaN stays in the result.
-    """
+    """Raises FloatingPointError where a spectrum, or a number from one, is NaN, outside `jit`."""
     for values in spectra:
         if checks.is_concrete(values) and np.isnan(values).any():
             raise FloatingPointError(
@@ -128,13 +124,9 @@ def _of_matrix(values: Any, matrix: Any) -> Any:
 
 
 def projected(values: Any, diagonal: Any, norm: Any) -> Any:
-    """Eigenvalues `[n]`, projected to the simplex and descending; NaN where their sums are wrong.
-
-    The diagonal `[n]` and the squared norm are those of the matrix, or of all blocks of one that is
-    zero elsewhere. A wrong eigenvalue changes the sum of all, or that of their squares; projected,
-    it would be a plausible spectrum of another matrix. Less than 4 n eps of the largest may be
-    rounding.
-    """
+    """Eigenvalues `[n]` projected to the simplex, descending; NaN where their sums are wrong."""
+    # A wrong eigenvalue moves the sum of all, which is that of the diagonal, or that of squares;
+    # projected, it would be a plausible spectrum of another matrix.
     n, eps, xp = values.shape[0], jnp.finfo(values.dtype).eps, devices.namespace(values)
     largest = xp.max(xp.abs(values))
     off_trace = xp.abs(_sum(values) - _sum(diagonal))
@@ -161,10 +153,7 @@ def project_to_simplex(values: Any) -> Any:
 
 
 def truncate(eigenvalues: Any, t: int) -> Any:
-    """The t largest eigenvalues, all moved by one constant to sum to one: CV eq. 13 and Lemma A.
-
-    Dividing by their sum, which the text of CV also calls renormalising, is something else.
-    """
+    """The t largest eigenvalues, moved by one constant, not rescaled, to sum to one (CV eq. 13)."""
     if t > eigenvalues.shape[0]:
         raise ValueError(f"t: expected at most n = {eigenvalues.shape[0]}, received {t}.")
     leading = devices.namespace(eigenvalues).sort(eigenvalues)[::-1][:t]

@@ -1,11 +1,13 @@
-"""Cluster scores against means of NumPy's, and conditional scores of an indicator prompt kernel."""
+"""Cluster scores against means of NumPy's, and modes of prompts against its eigenvectors."""
 
+import functools
 import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from canonical import slow
 from oracles import assert_close, directional_difference, entropy, gaussian_gram
 
 import condvendi_jax as cv
@@ -14,8 +16,6 @@ from condvendi_jax.spectra import exact
 
 WIDTH = 0.9
 KERNEL = cv.Gaussian(WIDTH)
-# The ends and the middle quickly.
-FEW_AND_REST = (1, 2, np.inf, *(pytest.param(o, marks=pytest.mark.slow) for o in (0.5, 1.05, 3)))
 
 
 def clustered(n=40, count=4, seed=0):
@@ -26,34 +26,19 @@ def clustered(n=40, count=4, seed=0):
     return outputs.astype(np.float32).astype(float), labels
 
 
-@pytest.mark.parametrize("order", FEW_AND_REST)
+@pytest.mark.parametrize("order", [1, 2, np.inf, slow(0.5), slow(1.05), slow(3)])
 def test_scores_are_the_oracles(order, dtype):
     outputs, labels = clustered()
     options = {"kernel": cv.Gaussian(WIDTH), "order": order}
-    found = cv.clusters.cluster_vendi(outputs.astype(dtype), labels, **options)
+    given = outputs.astype(dtype), labels
+    found = cv.clusters.cluster_vendi(*given, **options)
+    assert clusters.scores_by_cluster(*given, **options).sizes.tolist() == [*np.bincount(labels)]
     grams = [gaussian_gram(outputs[labels == c], WIDTH) for c in labels]
     expected = np.mean([np.exp(entropy(gram, order=order)) for gram in grams])
     assert found.shape == ()
     # Roots of what rounding leaves of zero eigenvalues: the oracle counts them below order 1.
     loosened = 1e4 if order < 1 and dtype == np.float64 else 10
     assert_close(found, expected, loosened=loosened)
-
-
-@pytest.mark.parametrize("order", FEW_AND_REST)
-def test_conditional_scores_are_power_means_of_those_of_clusters(order, x64):
-    """CV Theorems 5 and 6 without their error term, for every order."""
-    outputs, labels = clustered()
-    found = clusters.scores_by_cluster(outputs, labels, kernel=KERNEL, order=order)
-    shares, scores = found.sizes / 40, np.asarray(found.scores)
-    expected = np.exp(shares @ np.log(scores))
-    if np.isinf(order):
-        expected = np.min(scores / shares) * shares.max()
-    elif order != 1:
-        weights = shares**order / np.sum(shares**order)
-        expected = (weights @ scores ** (1 - order)) ** (1 / (1 - order))
-    kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Indicator()}
-    conditional = cv.conditional_vendi(outputs, labels, **kernels, order=order)
-    np.testing.assert_allclose(conditional, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +83,7 @@ def test_large_clusters_go_by_the_method(order, monkeypatch):
     assert bool(asked) == (order == 1)
 
 
-@pytest.mark.parametrize("order", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("order", [slow(1), 2])
 def test_gradients_are_finite_differences(order, x64):
     """In outputs and bandwidth at once; and finite where two outputs are equal."""
     outputs, labels = clustered(n=14)
@@ -125,36 +110,6 @@ def test_many_clusters_of_many_sizes_are_few_programs():
     assert sorted(padded) == [16, 32, 64, 128, 129, 1000]
 
 
-def blocks(seed=0):
-    """Prompts in four clusters of 2, 3, 5 and 8, far apart, and outputs of growing spread."""
-    rng = np.random.default_rng(seed)
-    kind = rng.permutation(np.repeat(np.arange(4), [2, 3, 5, 8]))
-    prompts = 50.0 * np.eye(4)[kind]
-    outputs = 0.5 * (1 + kind[:, None]) * rng.normal(size=(18, 3))
-    return outputs, prompts, kind
-
-
-def sharp():
-    """In the precision of the test that asks."""
-    return {"output_kernel": cv.Gaussian(WIDTH), "prompt_kernel": cv.Gaussian(1.0)}
-
-
-def test_modes_of_separated_clusters_are_the_clusters(x64):
-    """Each mode is a cluster: its share, its pairs, and the scores of its outputs alone."""
-    outputs, prompts, kind = blocks()
-    modes = cv.clusters.prompt_modes(outputs, prompts, **sharp(), count=4)
-    for mode, cluster, size in zip(modes, (3, 2, 1, 0), (8, 5, 3, 2), strict=True):
-        inside = kind == cluster
-        assert mode.share == pytest.approx(size / 18)
-        np.testing.assert_allclose(mode.weights, inside / size, atol=1e-12)
-        assert mode.size == pytest.approx(size)
-        assert set(np.argsort(-mode.weights)[:size]) == set(np.flatnonzero(inside))
-        assert mode.direction.max() > 0
-        gram = gaussian_gram(outputs[inside], WIDTH)
-        assert_close(np.float64(mode.vendi), np.exp(entropy(gram)))
-        assert_close(np.float64(mode.rke), np.exp(float(entropy(gram, order=2))))
-
-
 def test_modes_of_any_prompts_are_numpys(x64):
     """K_X o v v^T by its definition, of prompts some of which are equal."""
     rng = np.random.default_rng(3)
@@ -163,10 +118,14 @@ def test_modes_of_any_prompts_are_numpys(x64):
     kernels = {"output_kernel": cv.Gaussian(0.9), "prompt_kernel": cv.Gaussian(0.7)}
     gram_x, gram_t = gaussian_gram(outputs, 0.9), gaussian_gram(prompts, 0.7)
     values, vectors = np.linalg.eigh(gram_t / 30)
-    for index, mode in enumerate(cv.clusters.prompt_modes(outputs, prompts, **kernels), start=1):
+    modes = cv.clusters.prompt_modes(outputs, prompts, **kernels)
+    assert len(modes) == 3
+    for index, mode in enumerate(modes, start=1):
         v = vectors[:, -index]
         assert mode.share == pytest.approx(values[-index], rel=1e-10)
-        assert abs(v @ mode.direction) == pytest.approx(1, rel=1e-10)
+        v *= np.sign(v[np.argmax(np.abs(v))])
+        np.testing.assert_allclose(mode.direction, v, atol=1e-9)
+        np.testing.assert_allclose(mode.weights, v**2, atol=1e-9)
         matrix = 30 * gram_x * np.outer(v, v)
         assert_close(np.float64(mode.vendi), np.exp(entropy(matrix)), loosened=100)
         assert_close(np.float64(mode.rke), 1 / np.sum((matrix / 30) ** 2), loosened=100)
@@ -198,39 +157,36 @@ def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypat
 
 
 ROWS, UNIT = np.arange(8, dtype=np.float32).reshape(4, 2), np.eye(4, dtype=np.float32)
-KERNELS = {"output_kernel": KERNEL, "prompt_kernel": KERNEL}
-GIVEN = {
-    "cluster_vendi": {"outputs": ROWS, "labels": [0, 0, 1, 1], "kernel": KERNEL},
-    "prompt_modes": {"outputs": ROWS, "prompts": UNIT, **KERNELS},
-}
-LABELS = (
-    ([0, 1], r"expected 4 labels, one .* shape \(2,\)"),
-    ([0.0, np.nan, 1, 1], "labels: received NaN in row 1"),
-    ([0, None, 1, 1], "expected all numbers or all strings"),
-    ([0, "0", 1, 1], "expected all numbers or all strings"),  # One label to NumPy.
-    (np.ma.masked_array([0, 1, 1, 1], [1, 0, 0, 0]), "mask"),
-    (np.array(["NaT"] * 4, "M8[D]"), "labels: received NaN in row 0"),
-)
+CLUSTERED = functools.partial(cv.clusters.cluster_vendi, ROWS, kernel=KERNEL)
+PROMPTED = {"prompts": UNIT, "output_kernel": KERNEL, "prompt_kernel": KERNEL}
+MASKED = np.ma.masked_array([0, 1, 1, 1], [1, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "message"),
+    ("labels", "options", "message"),
     [
-        *(("cluster_vendi", {"labels": labels}, message) for labels, message in LABELS),
-        ("cluster_vendi", {"method": "exact"}, "method: expected"),
-        ("prompt_modes", {"count": 5}, "count: expected at most 4, received 5"),
-        ("prompt_modes", {"count": 0}, "count: expected an integer of at least 1"),
-        ("prompt_modes", {"method": None}, "method: expected"),
-        ("prompt_modes", {"prompts": UNIT[:3]}, "4 outputs and 3 prompts"),
-        ("prompt_modes", {"prompts": None, "prompt_kernel": None}, "prompts: expected embeddings"),
+        ([0, 1], {}, r"expected 4 labels, one .* shape \(2,\)"),
+        ([0.0, np.nan, 1, 1], {}, "labels: received NaN in row 1"),
+        ([0, None, 1, 1], {}, "expected all numbers or all strings"),
+        ([0, "0", 1, 1], {}, "expected all numbers or all strings"),  # One label to NumPy.
+        (MASKED, {}, "mask"),
+        (np.array(["NaT"] * 4, "M8[D]"), {}, "labels: received NaN in row 0"),
+        ([0, 0, 1, 1], {"method": "exact"}, "method: expected"),
+        (None, {"count": 5}, "count: expected at most 4, received 5"),
+        (None, {"count": 0}, "count: expected an integer of at least 1"),
+        (None, {"method": None}, "method: expected"),
+        (None, {"prompts": UNIT[:3]}, "4 outputs and 3 prompts"),
+        (None, {"prompts": None, "prompt_kernel": None}, "prompts: expected embeddings"),
     ],
 )
-def test_bad_inputs_are_refused(name, changes, message):
-    first, second, *named = (GIVEN[name] | changes).items()
+def test_bad_labels_and_modes_are_refused(labels, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        getattr(cv.clusters, name)(first[1], second[1], **dict(named))
+        if labels is None:
+            cv.clusters.prompt_modes(ROWS, **(PROMPTED | options))
+        else:
+            CLUSTERED(labels, **options)
 
 
 def test_traced_labels_are_refused():
     with pytest.raises(TypeError, match="traced"):
-        jax.jit(lambda c: cv.clusters.cluster_vendi(ROWS, c, kernel=KERNEL))(jnp.arange(4))
+        jax.jit(CLUSTERED)(jnp.arange(4))

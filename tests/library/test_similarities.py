@@ -7,7 +7,9 @@ import re
 import fake_similarities
 import jax
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.linalg
 from oracles import assert_close, cosine_gram
 from oracles import weighted_entropy as entropy
 
@@ -43,14 +45,10 @@ def blocks(points):
 
 def conditional(matrices, order):
     """Conditional-*: of rows in equal shares at order 2, as the papers; else of prompts in such."""
-    n = sum(map(len, matrices))
-    joint = np.zeros((n, n))
-    ends = np.cumsum([0, *map(len, matrices)])
-    for start, end, matrix in zip(ends, ends[1:], matrices, strict=False):
-        joint[start:end, start:end] = matrix
-    prompts = joint * 0 + np.equal.outer(*[np.repeat(np.arange(len(matrices)), np.diff(ends))] * 2)
-    sizes = np.diff(ends)
-    shares = np.full(n, 1 / n) if order == 2 else np.repeat(1 / sizes / sizes.size, sizes)
+    sizes = [*map(len, matrices)]
+    numbers = np.repeat(np.arange(len(sizes)), sizes)
+    shares = np.ones(numbers.size) if order == 2 else 1 / np.repeat(sizes, sizes)
+    joint, prompts = scipy.linalg.block_diag(*matrices), np.equal.outer(numbers, numbers)
     return np.exp(entropy(joint, shares, order) - entropy(prompts, shares, order))
 
 
@@ -63,30 +61,23 @@ def unbiased(matrices):
 def seen():
     """The pairs that functions were called with."""
     fake_similarities.SEEN.clear()
-    yield fake_similarities.SEEN
-    fake_similarities.SEEN.clear()
+    return fake_similarities.SEEN
 
 
 @pytest.fixture
 def words(seen, tmp_path):
     """The similarities of the texts by their words, with a cache of the test's own."""
+    made = functools.partial(cv.Similarities.from_function, cache=tmp_path / "kept")
+    return lambda function=WORDS, texts=TEXTS, asked=ASKED: made(function, texts, asked)
 
-    def by(function=WORDS, texts=TEXTS, asked=ASKED, **options):
-        return cv.Similarities.from_function(
-            function, texts, asked, cache=tmp_path / "kept", **options
-        )
 
-    return by
+def gram_of(similarities, rows=slice(None)):
+    return similarities.vectors[rows] @ similarities.vectors[rows].T
 
 
 def jaccard(texts):
     sets = [set(of.split()) for of in texts]
     return np.array([[len(a & b) / len(a | b) for b in sets] for a in sets])
-
-
-def oracle_of_words(texts=TEXTS, asked=ASKED):
-    of = {p: [t for t, a in zip(texts, asked, strict=True) if a == p] for p in sorted({*asked})}
-    return list(map(jaccard, of.values()))
 
 
 def test_scores_are_those_of_the_matrices_block_by_block():
@@ -105,6 +96,12 @@ def test_scores_are_those_of_the_matrices_block_by_block():
     (rows, _), (kernel, _) = pairs.arrays, pairs.kernels
     gram = jax.vmap(jax.vmap(kernel, in_axes=(None, 0)), in_axes=(0, None))(rows, rows)
     close(gram, kernel.cross(rows, rows))
+    # One matrix without prompts gives the scores of outputs alone.
+    gram = cosine_gram(vectors())
+    alone = cv.evaluate(cv.Similarities(gram), errors=False)
+    assert alone.names == ("vendi",)
+    for order in (1, 2):
+        close(alone.order(order).decomposition.vendi, np.exp(entropy(gram, np.ones(N), order)))
 
 
 @pytest.mark.slow
@@ -138,25 +135,20 @@ def test_everything_follows_as_for_the_vectors_whose_products_they_are():
         assert ranking.letters == expected.letters
         assert ranking.values == pytest.approx(expected.values, rel=1e-4)
         assert ranking.standard_errors == pytest.approx(expected.standard_errors, rel=1e-3)
-        assert ranking.differences[0].p_value == pytest.approx(
-            expected.differences[0].p_value, rel=1e-2
-        )
+        p_values = [of.differences[0].p_value for of in (ranking, expected)]
+        assert p_values[0] == pytest.approx(p_values[1], rel=1e-2)
     assert [ranking.score for ranking in found.rankings] == ["conditional"] * 2
     assert found.between.overlaps == pytest.approx(wanted.between.overlaps, rel=1e-3)
     assert found.between.number == pytest.approx(wanted.between.number, rel=1e-4)
-    rows = given["A"], PROMPTS[MIXED]
+    rows, options = (given["A"], PROMPTS[MIXED]), {"order": 2, "kernel": cv.Cosine()}
     table = cv.prompt_table(models["A"], order=2).prompts
-    expected = cv.prompt_table(*rows, order=2, kernel=cv.Cosine()).prompts
-    for one, other in zip(table, expected, strict=True):
+    for one, other in zip(table, cv.prompt_table(*rows, **options).prompts, strict=True):
         assert (one.n, one.row) == (other.n, other.row)
         close(one.similarity, other.similarity)
         close(one.contributions.conditional, other.contributions.conditional, loosened=10)
     contributions = cv.contributions(models["A"], order=2)
-    close(
-        contributions.influences.conditional,
-        cv.contributions(*rows, order=2, kernel=cv.Cosine()).influences.conditional,
-        loosened=10,
-    )
+    expected = cv.contributions(*rows, **options).influences.conditional
+    close(contributions.influences.conditional, expected, loosened=10)
     assert "Information" not in str(contributions)
 
 
@@ -172,17 +164,7 @@ def test_classes_are_labels_that_mean_nothing_across_prompts():
     moved = [f"{prompt} {c}" for prompt, c in zip(PROMPTS, classes, strict=True)]
     again = cv.Similarities.from_classes(moved, PROMPTS)
     assert {*np.unique(again.vectors)} == {0, 1}
-    again = cv.evaluate(again)
-    assert again.order(2).unbiased.conditional == found.order(2).unbiased.conditional
-
-
-def test_one_matrix_without_prompts_gives_the_scores_of_outputs_alone():
-    gram = cosine_gram(vectors())
-    found = cv.evaluate(cv.Similarities(gram), errors=False)
-    even = np.full(N, 1 / N)
-    assert found.names == ("vendi",)
-    for order in (1, 2):
-        close(found.order(order).decomposition.vendi, np.exp(entropy(gram, even, order)))
+    assert cv.evaluate(again).order(2).unbiased == found.order(2).unbiased
 
 
 def test_negative_eigenvalues_count_as_zero_and_are_said_or_refused():
@@ -196,66 +178,24 @@ def test_negative_eigenvalues_count_as_zero_and_are_said_or_refused():
     norms = np.sqrt(np.diagonal(projected))
     projected /= np.outer(norms, norms)
     close(np.linalg.norm(found.vectors, axis=1), np.ones(len(found)))
-    close(found.vectors[place] @ found.vectors[place].T, projected)
+    close(gram_of(found, place), projected)
     result = cv.evaluate(found, errors=False)
     each = [*(blocks(vectors()) | {name: projected}).values()]
     close(result.order(2).unbiased.conditional, unbiased(each))
     assert f"negative eigenvalues, {share:.2g} of the trace, count as zero" in str(result)
-    with pytest.raises(ValueError, match=r"0.14 of the trace, 0.14 for prompt 'q'.*0.1"):
-        cv.Similarities({"q": INDEFINITE}, limit=0.1)
     assert cv.Similarities([INDEFINITE], limit=0.2).negative == pytest.approx((2**0.5 - 1) / 3)
-
-
-@pytest.mark.parametrize(
-    ("of", "options", "says"),
-    [
-        ({"q": 1 - np.eye(3)}, {}, "prompt 'q': expected the unit diagonal.*distances.*row 0"),
-        ({"q": np.eye(3) * np.nan}, {}, "prompt 'q': .*finite.*row 0"),
-        ({"q": np.array([[1, 0.5], [0.1, 1]])}, {}, "prompt 'q': expected a symmetric matrix"),
-        ({"q": np.array([[1, 1.5], [1.5, 1]])}, {}, r"prompt 'q': expected entries in \[-1, 1\]"),
-        ({"q": np.ones((3, 2))}, {}, r"prompt 'q': expected a matrix \[k, k\].*\(3, 2\)"),
-        ({"q": np.eye(3)}, {"prompts": ["q"] * 2}, "prompt 'q': .*its 2 rows.*one of 3"),
-        ({"q": np.eye(2)}, {"prompts": ["q", "q", "r"]}, "prompt 'r': .*its 1 rows.*one of 0"),
-        ({}, {}, "a matrix for each prompt, received none"),
-        (np.eye(3), {"prompts": ["q"] * 4}, "prompts: expected 3 labels"),
-        (np.zeros((4, 3)), {}, r"expected a matrix \[k, k\]"),
-        ([[[1, "a"], ["a", 1]]], {}, "prompt 0: expected real numbers"),
-    ],
-)  # fmt: skip
-def test_a_matrix_that_is_none_of_similarities_is_refused(of, options, says):
-    with pytest.raises((ValueError, TypeError), match=says):
-        cv.Similarities(of, **options)
-
-
-@pytest.mark.parametrize("beside", [{"output_kernel": cv.Cosine()}, {"prompts": PROMPTS[MIXED]}])
-def test_nothing_else_may_say_how_outputs_are_compared(beside):
-    with pytest.raises(ValueError, match="received similarities, which have prompts and a kernel"):
-        cv.evaluate(cv.Similarities(blocks(vectors())), **beside)
-    with pytest.raises(ValueError, match="expected those of all models"):
-        cv.compare({"A": cv.Similarities(blocks(vectors())), "B": vectors()})
-
-
-def test_models_that_are_compared_within_alone_have_no_overlap():
-    models = {name: cv.Similarities(blocks(vectors(k))) for k, name in enumerate("AB")}
-    assert cv.compare(models, orders=[2]).between is None
-    with pytest.raises(ValueError, match=r"outputs of different models.*Similarities.split"):
-        cv.between_models(models)
 
 
 def test_a_function_compares_every_two_different_outputs_of_a_prompt_once(words, seen):
     found = words()
-    each = oracle_of_words()
-    for prompt, matrix in zip("xy", each, strict=True):
-        rows = [k for k, of in enumerate(ASKED) if of == prompt]
-        close(found.vectors[rows] @ found.vectors[rows].T, matrix)
+    for rows in (slice(5), slice(5, 9)):
+        close(gram_of(found, rows), jaccard(TEXTS[rows]))
     # "a b" is there twice; ten pairs are tried in both orders, and the first texts with themselves.
     assert len({frozenset(pair) for pair in seen if len({*pair}) == 2}) == 6 + 6
     assert len(seen) == 6 + 6 + 3 * 10
     in_batches = words(fake_similarities.InBatches())
     assert in_batches.name == "in batches"
     close(in_batches.vectors, found.vectors)
-    with pytest.raises(ValueError, match="expected one value for both orders .* mean of both"):
-        words(fake_similarities.one_sided)
 
 
 def test_values_are_kept_by_content(words, seen):
@@ -265,17 +205,21 @@ def test_values_are_kept_by_content(words, seen):
     again = words(texts=[TEXTS[k] for k in order], asked=[ASKED[k] for k in order])
     assert not seen
     for rows in (range(5), range(5, 9)):
-        moved = [order.index(row) for row in rows]
-        wanted = first.vectors[rows] @ first.vectors[rows].T
-        close(again.vectors[moved] @ again.vectors[moved].T, wanted)
+        close(gram_of(again, [order.index(row) for row in rows]), gram_of(first, rows))
     words(texts=[*TEXTS, "f"], asked=[*ASKED, "y"])
     assert {other for pair in seen for other in pair} == {"a", "b", "b c", "b c d", "f"}
     seen.clear()
-    inside = lambda one, other: WORDS(one, other)  # noqa: E731 - it may depend on what is around it
-    words(inside)
-    count = len(seen)
-    words(inside)
-    assert len(seen) == 2 * count > 0
+
+
+def inside(power):
+    return lambda one, other: WORDS(one, other) ** power
+
+
+def executed(power):
+    """A function whose code no file has."""
+    made = {"words": WORDS, "power": power}
+    exec("def to_the(one, other): return words(one, other) ** power", made)
+    return made["to_the"]
 
 
 @pytest.mark.parametrize(
@@ -287,23 +231,12 @@ def test_values_are_kept_by_content(words, seen):
         (fake_similarities.Powered(1), fake_similarities.Powered(3)),
         (fake_similarities.PoweredSlots(1), fake_similarities.PoweredSlots(3)),
         (fake_similarities.powered_object(1), fake_similarities.powered_object(3)),
+        (inside(1), inside(3)),
+        (executed(1), executed(3)),
     ],
 )
 def test_values_of_what_may_depend_on_more_than_its_file_are_not_kept(one, other, words):
-    first, second = words(one), words(other)
-    assert not np.allclose(first.vectors @ first.vectors.T, second.vectors @ second.vectors.T)
-
-
-def test_indices_that_differ_are_refused(words):
-    pandas = pytest.importorskip("pandas")
-    texts, asked = pandas.Series(TEXTS), pandas.Series(ASKED)
-    for call in (
-        lambda: words(texts=texts[::-1], asked=asked),
-        lambda: cv.evaluate(texts[::-1], asked, similarity=WORDS),
-        lambda: cv.Similarities.from_classes(texts[::-1], asked),
-    ):
-        with pytest.raises(ValueError, match="prompts: expected the index of"):
-            call()
+    assert not np.allclose(gram_of(words(one)), gram_of(words(other)))
 
 
 def test_paths_are_known_by_the_content_of_their_files(words, seen, tmp_path):
@@ -311,7 +244,7 @@ def test_paths_are_known_by_the_content_of_their_files(words, seen, tmp_path):
     for path, text in zip(paths, TEXTS, strict=True):
         path.write_text(text)
     found = words(fake_similarities.of_files, paths)
-    close(found.vectors[:5] @ found.vectors[:5].T, oracle_of_words()[0])
+    close(gram_of(found, slice(5)), jaccard(TEXTS[:5]))
     paths[0].write_text("z")
     seen.clear()
     found = words(fake_similarities.of_files, paths)
@@ -333,30 +266,57 @@ def test_a_pair_that_fails_is_named_and_those_before_it_are_kept(function, words
         words(lambda one, other: function([one], ["broken"]))
 
 
+def of_texts(function, texts=TEXTS, asked=ASKED):
+    return cv.Similarities.from_function(function, texts, asked)
+
+
+INDEXED = pd.Series(TEXTS)[::-1], pd.Series(ASKED)
+SIMILAR, BY = cv.Similarities, {"similarity": WORDS}
+GIVEN = SIMILAR(blocks(vectors()))
+TWO = {name: SIMILAR(blocks(vectors(k))) for k, name in enumerate("AB")}
+INDEX = "prompts: expected the index of"
+BESIDE = "received similarities, which have prompts and a kernel"
+
+
 @pytest.mark.parametrize(
-    ("function", "says"),
+    ("call", "given", "options", "says"),
     [
-        (fake_similarities.distance, "expected 1 for an output and itself, received 0"),
-        (lambda *_: 3.0, r"for '.*' and '.*': .*in \[-1, 1\], received 3"),
-        (lambda a, b: 1.0 if a == b else np.nan, r"for '.*' and '.*': .*in \[-1, 1\], .* nan"),
-        (lambda *_: [1.0, 1.0], "expected 1 numbers, received 2"),
-        (3, "expected a function of two outputs, received 3"),
-        ("fake_similarities:none", "cannot be imported"),
+        (SIMILAR, {"q": 1 - np.eye(3)}, {}, "prompt 'q': expected the unit .*distances.*row 0"),
+        (SIMILAR, {"q": np.eye(3) * np.nan}, {}, "prompt 'q': .*finite.*row 0"),
+        (SIMILAR, {"q": [[1, 0.5], [0.1, 1]]}, {}, "prompt 'q': expected a symmetric matrix"),
+        (SIMILAR, {"q": [[1, 1.5], [1.5, 1]]}, {}, r"prompt 'q': expected entries in \[-1, 1\]"),
+        (SIMILAR, {"q": np.ones((3, 2))}, {}, r"prompt 'q': expected a matrix \[k, k\].*\(3, 2\)"),
+        (SIMILAR, {"q": np.eye(3)}, {"prompts": ["q"] * 2}, "prompt 'q': .*its 2 rows.*one of 3"),
+        (SIMILAR, {"q": np.eye(2)}, {"prompts": [*"qqr"]}, "prompt 'r': .*its 1 rows.*one of 0"),
+        (SIMILAR, {"q": INDEFINITE}, {"limit": 0.1}, "0.14 of the trace, 0.14 for prompt 'q'.*0.1"),
+        (SIMILAR, {}, {}, "a matrix for each prompt, received none"),
+        (SIMILAR, np.eye(3), {"prompts": ["q"] * 4}, "prompts: expected 3 labels"),
+        (SIMILAR, np.zeros((4, 3)), {}, r"expected a matrix \[k, k\]"),
+        (SIMILAR, [[[1, "a"], ["a", 1]]], {}, "prompt 0: expected real numbers"),
+        (cv.evaluate, GIVEN, {"output_kernel": cv.Cosine()}, BESIDE),
+        (cv.evaluate, GIVEN, {"prompts": PROMPTS[MIXED]}, BESIDE),
+        (cv.compare, {"A": GIVEN, "B": vectors()}, {}, "expected those of all models"),
+        (cv.between_models, TWO, {}, r"outputs of different models.*Similarities.split"),
+        (cv.compare, {"A": TEXTS}, {"prompts": {"B": ASKED}, **BY}, r"expected those of \['A'\]"),
+        (cv.evaluate, TEXTS, {"prompts": ASKED, "encoder": "x:y", **BY}, "one beside encoder"),
+        (of_texts, WORDS, {"texts": INDEXED[0], "asked": INDEXED[1]}, INDEX),
+        (cv.evaluate, INDEXED[0], {"prompts": INDEXED[1], **BY}, INDEX),
+        (SIMILAR.from_classes, INDEXED[0], {"prompts": INDEXED[1]}, INDEX),
+        (of_texts, fake_similarities.distance, {}, "1 for an output and itself, received 0"),
+        (of_texts, fake_similarities.one_sided, {}, "one value for both orders .* mean of both"),
+        (of_texts, lambda *_: 3.0, {}, r"for '.*' and '.*': .*in \[-1, 1\], received 3"),
+        (of_texts, lambda a, b: [np.nan, 1][a == b], {}, r"'.*' and '.*': .*\[-1, 1\], .* nan"),
+        (of_texts, lambda *_: [1.0, 1.0], {}, "expected 1 numbers, received 2"),
+        (of_texts, 3, {}, "expected a function of two outputs, received 3"),
+        (of_texts, "fake_similarities:none", {}, "cannot be imported"),
     ],
-)  # fmt: skip
-def test_what_is_no_similarity_is_refused(function, says, words):
+)
+def test_what_is_no_similarity_or_does_not_fit_is_refused(
+    call, given, options, says, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises((ValueError, TypeError), match=says):
-        words(function)
-
-
-def test_code_that_no_file_has_is_not_kept(words):
-    made, calls = {}, []
-    exec("def equal(one, other): calls.append(1); return float(one == other)", made)
-    made["calls"] = calls
-    words(made["equal"])
-    count = len(calls)
-    words(made["equal"])
-    assert len(calls) == 2 * count
+        call(given, **options)
 
 
 def test_outputs_of_several_models_are_compared_across_them():
@@ -374,24 +334,15 @@ def test_texts_are_compared_by_a_function_in_place_of_an_encoder(monkeypatch, tm
     asked = [f"question {k}" for k in range(12)]
     found = cv.compare(answers, asked, similarity="fake_similarities:words", orders=[2])
     for model, of in answers.items():
-        close(
-            found.evaluations[model].order(2).unbiased.conditional, unbiased(list(map(jaccard, of)))
-        )
+        of_model = found.evaluations[model].order(2).unbiased.conditional
+        close(of_model, unbiased([*map(jaccard, of)]))
     within = len(seen)
     # Models are compared with each other where that is asked for.
     between = cv.between_models(answers, asked, similarity=WORDS)
     assert len(seen) > within
-    cross, own = [], []
-    for texts in zip(*answers.values(), strict=True):
-        gram = jaccard([*texts[0], *texts[1]]) ** 2
-        a, b, ab = gram[:4, :4], gram[4:, 4:], gram[:4, 4:]
-        own.append(sum((of.sum() - 4) / 12 for of in (a, b)) / 2)
-        cross.append(ab.mean())
-    mean = np.mean(own)
-    number = mean / ((mean + np.mean(cross)) / 2)
-    close(between.number, number, loosened=10)
-    with pytest.raises(ValueError, match="similarity: received one beside encoder"):
-        cv.evaluate(answers["A"], asked, similarity=WORDS, encoder="x:y")
+    squares = np.array([jaccard(a + b) ** 2 for a, b in zip(*answers.values(), strict=True)])
+    own = np.mean([(of.sum() - 4) / 12 for k in squares for of in (k[:4, :4], k[4:, 4:])])
+    close(between.number, 2 * own / (own + squares[:, :4, 4:].mean()), loosened=10)
 
 
 @pytest.fixture
@@ -453,16 +404,14 @@ def test_flags_that_do_not_go_together_are_refused(flags, says, folder, run_comm
         run_command("score", "few.jsonl", *flags)
 
 
+def test_models_that_are_compared_within_alone_have_no_overlap():
+    assert cv.compare(TWO, orders=[2]).between is None
+
+
 def test_items_that_are_tuples_of_texts_are_single_outputs():
     items, prompts = [("do not know", "x"), ("other", "y")] * 6, list("aabbccddeeff")
     same = {"similarity": lambda one, two: float(one == two), "orders": [2], "errors": False}
     assert cv.evaluate(items, prompts, **same).n == 12
-
-
-def test_lists_of_answers_and_prompts_of_other_models_are_refused():
-    of_model = {"one": [["a", "b"], ["c"]]}, {"two": ["p", "q"]}
-    with pytest.raises(ValueError, match=r"prompts: expected those of \['one'\]"):
-        cv.compare(*of_model, similarity=lambda one, two: float(one == two))
 
 
 def test_models_whose_outputs_repeat_alike_are_not_said_to_have_the_same_outputs():
