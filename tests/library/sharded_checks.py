@@ -294,16 +294,20 @@ def test_weighted_rows_on_a_mesh_score_as_on_one_device():
     def results(mesh, method):
         method, options["mesh"] = method(jax.random.key(2), rtol=0.02), mesh
         pairs = cv.Pairs(*points, **options, weights=weights)
-        found = cv.evaluate(pairs, orders=[1, 2], method=method)
+        with pytest.warns(UserWarning, match="387 rows are few for 372 modes"):
+            found = cv.evaluate(pairs, orders=[1, 2], method=method)  # Errors of order 1 are NaN.
         yield [o.decomposition.scores for o in found.orders]
         yield [o.standard_errors for o in found.orders]
         yield np.stack(cv.contributions(pairs, order=2, method=method).influences)
-        score = lambda w: cv.conditional_rke(cv.Pairs(*points, **options, weights=w))  # noqa: E731
+
+        def score(w):
+            return cv.conditional_rke(cv.Pairs(*points, **options, weights=w))
+
         yield jax.grad(score)(jnp.asarray(weights))
 
     both = results(lines(4), cv.MatrixFree), results(None, cv.Stored)
     for on_mesh, on_one in zip(*map(list, both), strict=True):
-        assert np.nanmax(np.abs(on_one)) > 1e-4  # Some errors are withheld.
+        assert np.nanmax(np.abs(on_one)) > 1e-4
         np.testing.assert_allclose(to_host(on_mesh), on_one, rtol=1e-7, atol=1e-12)
 
 

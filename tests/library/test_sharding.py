@@ -21,16 +21,19 @@ CHECKS = pathlib.Path(__file__).with_name("sharded_checks.py")
 
 
 def run(devices, chosen, *environments):
-    """Runs some checks in processes; ends all where one fails or hangs: the others would wait."""
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    command += ["-o", "addopts=", CHECKS, "-k", chosen]
+    """Runs some checks in processes; ends all where one fails or hangs: the others would wait.
+
+    What they print is among what pytest shows of this test.
+    """
+    command = [sys.executable, "-m", "pytest", "-x", "-s", "-p", "no:xdist", "-o", "addopts="]
+    command += ["-p", "no:cacheprovider", CHECKS, "-k", chosen]
+    options = {"stdout": None, "stderr": None}
     with contextlib.ExitStack() as stack:
         for process in [
-            stack.enter_context(started(command, env=on_devices(devices) | environment))
+            stack.enter_context(started(command, env=on_devices(devices) | environment, **options))
             for environment in environments
         ]:
-            output, errors = process.communicate(timeout=HANG_S)
-            assert process.returncode == 0, output + errors
+            assert process.wait(timeout=HANG_S) == 0
 
 
 @pytest.mark.slow
