@@ -1,22 +1,35 @@
-"""One interface, three representations: they agree on every method, products included."""
+"""One interface, three representations that agree; and the engine for sums over pairs below it."""
+
+import functools
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import precision
 import pytest
-from canonical import N
-from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram
+from canonical import N, slow
+from oracles import (
+    assert_close,
+    cosine_gram,
+    draw_pairs,
+    eigenvalues,
+    gaussian_gram,
+    gaussian_grams,
+)
 
 import condvendi_jax as cv
-from condvendi_jax.grams import TiledGram
+from condvendi_jax.grams import Layout, TiledGram, fold
+from condvendi_jax.grams import sums as pairwise
 from condvendi_jax.grams.operators import DenseGram, FeatureGram, together
+
+WIDTHS = (0.8, 0.6)
+TILE = 11  # 48 rows are five tiles; the last is padded, or reaches back over its neighbour.
 
 
 @pytest.fixture(autouse=True, scope="module")
 def several_tiles():
-    """48 rows are five tiles; the last is padded, or reaches back over its neighbour."""
-    with precision.tiles(11):
+    with precision.tiles(TILE):
         yield
 
 
@@ -37,6 +50,11 @@ def _single(name, dtype):
     return REPRESENTATIONS[name](cv.Cosine(), points), cosine_gram(points)
 
 
+def _wide(_, dtype):
+    points = jnp.asarray(draw_pairs(N, dtype=dtype, d_x=70)[0])
+    return _features(cv.Cosine(), points), cosine_gram(points)
+
+
 def _product_of(name, other):
     def build(_, dtype):
         x, t = map(jnp.asarray, draw_pairs(N, dtype=dtype))
@@ -52,6 +70,7 @@ def _product_of(name, other):
 CASES = {name: _single for name in REPRESENTATIONS} | {
     f"{a} * {b}": _product_of(a, b) for a in REPRESENTATIONS for b in ("tiled", "features")
 }
+CASES["more features than points"] = _wide
 
 
 @jax.jit
@@ -71,9 +90,10 @@ def _measured(gram, vectors):
 @pytest.mark.parametrize(
     "name, weighted, dtype",
     [
-        *(pytest.param(name, False, "float64", marks=pytest.mark.slow) for name in CASES),
+        *(slow(name, False, "float64") for name in CASES),
         *((name, weighted, "float32") for name in REPRESENTATIONS for weighted in (False, True)),
         ("tiled * features", False, "float32"),
+        ("more features than points", False, "float32"),
     ],
     indirect=["dtype"],
 )
@@ -109,26 +129,9 @@ def test_all_representations_agree_on_every_method(name, weighted, dtype):
         (np.ones(3) / 3, "48 weights"),
     ],
 )
-def test_a_gram_is_weighted_by_shares(shares, says):
-    gram = DenseGram(jnp.eye(N))
+def test_shares_of_the_rows_that_are_none_are_refused(shares, says):
     with pytest.raises(ValueError, match="^shares: .*" + says):
-        gram.weighted(shares)
-    p = np.random.default_rng(0).dirichlet(np.ones(N))
-    assert_close(cv.von_neumann(gram.weighted(p)), -np.sum(p * np.log(p)))
-
-
-def test_more_features_than_points_are_valid(dtype):
-    wide = _features(cv.Cosine(), jnp.asarray(draw_pairs(N, dtype=dtype, d_x=70)[0]))
-    assert_close(wide.eigenvalues(), eigenvalues(cosine_gram(wide.features)))
-
-
-def test_grams_share_tiles_where_all_have_them_and_none_is_left_out():
-    x, t = map(jnp.asarray, draw_pairs(N, dtype=np.float32))
-    tiled = TiledGram.from_points(cv.Gaussian(0.6), t)
-    for first in (_features(cv.Cosine(), x), TiledGram.from_points(cv.Gaussian(0.8), x)):
-        grams = [first, tiled, first * tiled]
-        norms = together(grams).squared_frobenius_norms()
-        assert_close(norms, [float(gram.squared_frobenius_norm()) for gram in grams])
+        DenseGram(jnp.eye(N)).weighted(shares)
 
 
 def test_gram_chooses_by_kernel_and_size():
@@ -137,3 +140,115 @@ def test_gram_chooses_by_kernel_and_size():
     assert isinstance(cv.gram(cv.Cosine(), points[:3]), DenseGram)
     assert isinstance(cv.gram(cv.Gaussian(1.0), points), DenseGram)
     assert isinstance(cv.gram(cv.Gaussian(1.0), jnp.ones((3000, 1))), TiledGram)
+
+
+# The engine: tiles, rings of devices, and sums over pairs.
+
+
+def _grams(outputs, prompts, widths=WIDTHS):
+    """Those of outputs, prompts and pairs, in NumPy."""
+    x, t = gaussian_grams((outputs, prompts), widths)
+    return x, t, x * t
+
+
+def _tiles(outputs, prompts, widths=WIDTHS, layout=None):
+    pairs = zip(map(cv.Gaussian, widths), map(jnp.asarray, (outputs, prompts)), strict=True)
+    factors = tuple(fold.Factor(kernel, kernel.prepare(points)) for kernel, points in pairs)
+    return fold.Tiles(factors, ((0,), (1,), (0, 1)), layout)
+
+
+@functools.partial(jax.jit, static_argnames="layout")
+def _norms(outputs, prompts, widths=WIDTHS, *, layout=None):
+    return pairwise.squared_norms(_tiles(outputs, prompts, widths, layout))
+
+
+@pytest.mark.parametrize("blocks, tiles", [(2, 1), (2, 3), (3, 2), (4, 3), (5, 1), (8, 2), (9, 2)])
+def test_every_pair_of_blocks_meets_once_and_what_was_gathered_comes_home(blocks, tiles):
+    layout, n = types.SimpleNamespace(blocks=blocks, axis="ring"), blocks * tiles
+
+    def tile(rows, columns, *, diagonal):
+        met = jnp.zeros((n, n), int).at[rows[0], columns[0]].set(1)
+        to_rows, to_columns = (jax.nn.one_hot(k, n, dtype=int) for k in (columns, rows))
+        return met, (to_rows,), (None if diagonal else to_columns,)
+
+    def one(block):
+        return fold.fold_pairs(layout, 1, block, tile)
+
+    met, (partners,) = jax.vmap(one, axis_name="ring")(jnp.arange(n).reshape(blocks, tiles))
+    met = np.asarray(met).sum(axis=0)
+    np.testing.assert_array_equal(met + met.T, 1 + np.eye(n))
+    # The sums of a block on its way come home: every point has met every point.
+    np.testing.assert_array_equal(np.asarray(partners).reshape(n, n), 1)
+
+
+def test_sums_over_many_rows_keep_six_digits_where_a_running_sum_does_not():
+    values = np.full(1_000_003, 0.1, np.float32)
+    exact = float(np.sum(values, dtype=np.float64))
+    running = float(np.cumsum(values)[-1])
+    assert abs(running / exact - 1) > 1e-4
+    assert abs(float(fold.pairwise_sum(jnp.asarray(values))) / exact - 1) < 1e-6
+
+
+def test_norms_and_arrivals_do_not_depend_on_the_tiling_or_the_ring(dtype):
+    """A ring of one device: what is spread by a layout. `together` leaves no Gram out."""
+    pairs, weights = draw_pairs(N, dtype=dtype), np.random.default_rng(1).normal(size=(N, 2))
+    grams = _grams(*pairs)
+    expected = [np.mean(gram**2) for gram in grams]
+    ring = Layout(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",)), "rows", N)
+    for layout in (None, ring):
+        assert_close(_norms(*pairs, layout=layout), expected)
+    arrivals = pairwise.arrival_sums(_tiles(*pairs), weights=jnp.asarray(weights, dtype))
+    assert_close(arrivals, [weights.T @ np.triu(gram**2, 1) for gram in grams])
+    x, t = (TiledGram.from_points(cv.Gaussian(s), p) for s, p in zip(WIDTHS, pairs, strict=True))
+    features = _features(cv.Cosine(), jnp.asarray(pairs[0]))
+    assert_close(together([x, t, x * t]).squared_frobenius_norms(), expected)
+    mixed = together([features, t, features * t]).squared_frobenius_norms()
+    cosine = cosine_gram(pairs[0])
+    assert_close(mixed, [np.mean(k**2) for k in (cosine, grams[1], cosine * grams[1])])
+
+
+def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(x64):
+    """In the points and in the bandwidths, with padding in play."""
+    pairs = tuple(map(jnp.asarray, draw_pairs(N)))
+
+    def dense(outputs, prompts, widths):
+        x, t = (
+            jnp.exp(-jnp.sum(jnp.square(p[:, None] - p[None]), axis=-1) / (2 * s**2))
+            for p, s in zip((outputs, prompts), widths, strict=True)
+        )
+        return jnp.mean(jnp.square(jnp.stack([x, t, x * t])), axis=(1, 2))
+
+    got, expected = (jax.jacrev(f, argnums=(0, 1, 2))(*pairs, WIDTHS) for f in (_norms, dense))
+    jax.tree.map(assert_close, got, expected)
+
+
+@pytest.mark.slow
+def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, x64):
+    """With their gradients: the branch that is compiled for a GPU, taken here."""
+    pairs = tuple(map(jnp.asarray, draw_pairs(N)))
+
+    def norms(outputs, prompts):
+        return pairwise.squared_norms(_tiles(outputs, prompts))
+
+    expected = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
+    taken = []
+
+    def of_accelerators(*arrays, cpu, default):
+        taken.append(default)
+        return default(*arrays)
+
+    monkeypatch.setattr(fold.lax, "platform_dependent", of_accelerators)
+    jax.clear_caches()
+    got = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
+    assert taken
+    jax.tree.map(assert_close, got, expected)
+
+
+def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points():
+    """n is large for the sums of float32 to matter, and not a multiple of the tile."""
+    outputs, prompts = draw_pairs(3001, dtype=np.float32, d_x=16, d_t=8, modes=12)
+    widths = (3.0, 2.0)
+    with precision.tiles(1024):
+        got = _norms(outputs, prompts, widths)
+    expected = [np.mean(gram**2) for gram in _grams(outputs, prompts, widths)]
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
