@@ -174,7 +174,8 @@ def typed(kind: Any, value: Any) -> Any:
         kinds = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         return tuple(typed(k, v) for k, v in zip(kinds, value, strict=True))
     if typing.get_origin(kind) in (dict, Mapping):
-        return {name: typed(arguments[1], _finite_or_not(value, name)) for name in value}
+        names = value.keys() - {f"{name}_reason" for name, v in value.items() if v is None}
+        return {k: typed(arguments[1], _finite_or_not(value, k)) for k in value if k in names}
     if kind is float:
         return float(_number(value["reason"]) if isinstance(value, dict) else value)
     return value
