@@ -58,8 +58,7 @@ class Context:
 def gather(parts: Sequence[tuple[Mapping[str, Any], xr.Dataset]]) -> xr.Dataset:
     """The results of cells at their coordinates as one, the axes of the cells first.
 
-    NaN where there is no cell. An axis without labels, such as one of calls, may have other lengths
-    in other cells: it is numbered, and NaN beyond its length.
+    NaN where there is no cell, and beyond the end of an axis that is longer in another cell.
     """
     if not parts[0][0]:
         return parts[0][1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from condvendi_jax.data import kernel_choice
 
@@ -30,11 +31,8 @@ def seen() -> Iterator[set[int]]:
         return chosen(made, *args, **kwargs)
 
     _seen.clear()
-    kernel_choice.chosen = noting
-    try:
+    with mock.patch.object(kernel_choice, "chosen", noting):
         yield _seen
-    finally:
-        kernel_choice.chosen = chosen
 
 
 def refuse_unsaid(run: Run) -> None:

@@ -53,9 +53,7 @@ def test_a_stop_is_worth_its_classes_less_its_answers():
     assert values(found, "lost by a fixed number")["cv.enough"] == pytest.approx(1 - 7 / 11)
     np.testing.assert_allclose(found.ahead.sel(rule=FIXED)[0], 0.8)
     np.testing.assert_allclose(found.rates, 0.5, atol=1e-4)  # To odd prompts all are new and good.
-
-
-def test_a_setting_counts_where_it_was_not_chosen():
+    # A setting counts where it was not chosen.
     outcomes = np.array([[9, 8, 1, 2], [3, 4, 7, 6]])[..., None]
     halves = ([0, 1], [2, 3]), ([2, 3], [0, 1])
     assert held_out({"": outcomes}, halves)[""][:, 0].tolist() == [3, 4, 1, 2]

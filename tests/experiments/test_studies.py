@@ -85,29 +85,23 @@ def test_no_module_is_loaded_under_two_names():
 
 
 @pytest.mark.parametrize("name", registry.NAMES)
-def test_committed_results_are_whole_and_drawn(name):
+def test_committed_results_are_whole_and_those_of_the_committed_flags(name):
     """What figures/ shows is what the committed results give, by the study as it is now."""
     study = registry.load(name)
     folders = runner.run_folders(study, runner.COMMITTED)
     assert len(folders) == len(study.runs)
     known = registry.entry(name)
     assert (known.question, known.version) == (study.question(), study.version)
-    for folder in folders:
-        run = store.read_run(folder, study)
+    runs = {folder: store.read_run(folder, study) for folder in folders}
+    for folder, run in runs.items():
         assert not run.missing
         # What the list of studies reads in the place of the study.
         cells = json.loads((folder / store.RUN).read_bytes())["cells"]
         assert cells == {store.path_of(folder, c).name: c.coordinates for c in run.study.cells()}
         assert registry.state(known, folder) == "complete"
-
-
-@pytest.mark.parametrize("name", registry.NAMES)
-def test_committed_results_are_those_of_the_committed_flags(name):
-    study = registry.load(name)
     for words in study.runs:
         given = runner.parse(study, words)
-        folder = given.study.folder(getattr(given, "data", None))
-        committed = store.read_run(runner.COMMITTED / folder, study)
+        committed = runs[runner.COMMITTED / given.study.folder(getattr(given, "data", None))]
         wanted = runner.identity_of(given.study, Setup(given.study, {}), committed.seed)
         assert committed.identity["settings"] == wanted["settings"]
 
