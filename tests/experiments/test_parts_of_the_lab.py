@@ -231,8 +231,8 @@ BOUND = [
     "± 0.03",
     "-0.66 here",
     "1e-7",
+    "in 2.5 of CV fig. 5",
 ]
-BOUND += ["in 2.5 of CV fig. 5"]
 
 
 def test_numbers_of_results_that_nothing_binds_are_seen_and_others_are_free():
