@@ -332,9 +332,8 @@ class Calls(lab.Study):
             }
             given, why = timing.in_turns(calls, lambda *_: rounds + first, context.say)
         nothing = rounds * [(np.nan, np.nan)]
-        seconds, peak = np.transpose(
-            [given.get(of, nothing)[-rounds:] for of in callers], (2, 0, 1)
-        )
+        numbers = [given.get(of, nothing)[-rounds:] for of in callers]
+        seconds, peak = np.transpose(numbers, (2, 0, 1))
         axes = "contestant", "round"
         reasons = [why.get(name, "") for name in callers]
         return xr.Dataset(

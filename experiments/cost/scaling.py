@@ -246,8 +246,7 @@ def of_run(run: Run) -> xr.Dataset:
     beyond data and runtime.
     """
     places = {"part": [*CONTESTANTS], "data": [*run.study.points], "contestant": [*EVERY]}
-    cells = [(c.coordinates, of.assign_coords(call=of.call)) for c, of in run.results.items()]
-    found = lab.gather(cells).reindex(places)  # Not all have as many calls.
+    found = lab.gather([(c.coordinates, of) for c, of in run.results.items()]).reindex(places)
     seconds = counted(found.seconds)
     enough = seconds.count("call") >= timing.AT_LEAST
     mebibytes = found.memory_bytes.where(enough) / 2**20

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,15 +58,18 @@ class Context:
 def gather(parts: Sequence[tuple[Mapping[str, Any], xr.Dataset]]) -> xr.Dataset:
     """The results of cells at their coordinates as one, the axes of the cells first.
 
-    NaN where there is no cell.
+    NaN where there is no cell, and beyond the end of an axis that is longer in another cell.
     """
     if not parts[0][0]:
         return parts[0][1]
     axis = next(iter(parts[0][0]))
+    lengths = {pair for _, found in parts for pair in found.sizes.items()}
+    uneven = {dim for dim, count in Counter(dim for dim, _ in lengths).items() if count > 1}
     groups: dict[Any, list[tuple[dict[str, Any], xr.Dataset]]] = {}
     for place, found in parts:
         rest = dict(place)
-        groups.setdefault(rest.pop(axis), []).append((rest, found))
+        numbered = found.assign_coords({dim: found[dim] for dim in uneven & {*found.dims}})
+        groups.setdefault(rest.pop(axis), []).append((rest, numbered))
     options: Any = {"data_vars": "all", "coords": "minimal", "join": "outer", "compat": "equals"}
     along = xr.concat(map(gather, groups.values()), axis, **options)
     return along.assign_coords({axis: list(groups)})

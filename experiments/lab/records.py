@@ -163,9 +163,9 @@ def typed(kind: Any, value: Any) -> Any:
     Its kind is a dataclass, or the annotation of a field.
     """
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        fields = {f.name: _finite_or_not(value, f.name) for f in dataclasses.fields(kind)}
-        return kind(**{name: typed(hints[name], v) for name, v in fields.items()})
+        hints, entries = typing.get_type_hints(kind), _with_numbers(value)
+        names = [field.name for field in dataclasses.fields(kind)]
+        return kind(**{name: typed(hints[name], entries[name]) for name in names})
     arguments = typing.get_args(kind)
     if type(None) in arguments:
         (inner,) = (k for k in arguments if k is not type(None))
@@ -174,17 +174,17 @@ def typed(kind: Any, value: Any) -> Any:
         kinds = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         return tuple(typed(k, v) for k, v in zip(kinds, value, strict=True))
     if typing.get_origin(kind) in (dict, Mapping):
-        return {name: typed(arguments[1], _finite_or_not(value, name)) for name in value}
+        return {name: typed(arguments[1], v) for name, v in _with_numbers(value).items()}
     if kind is float:
         return float(_number(value["reason"]) if isinstance(value, dict) else value)
     return value
 
 
-def _finite_or_not(fields: Mapping[str, Any], name: str) -> Any:
-    """An entry; of a number that JSON does not have, null there, what the reason beside it says."""
-    if fields[name] is None and f"{name}_reason" in fields:
-        return _number(fields[f"{name}_reason"])
-    return fields[name]
+def _with_numbers(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries; a number that JSON lacks, null there, as the reason beside it says."""
+    why = {k: f"{k}_reason" for k, v in entries.items() if v is None and f"{k}_reason" in entries}
+    numbers = {name: _number(entries[reason]) for name, reason in why.items()}
+    return {k: numbers.get(k, v) for k, v in entries.items() if k not in why.values()}
 
 
 def _number(reason: str) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
-from condvendi_jax.data import pairs
+from condvendi_jax.data import kernel_choice
 
 if TYPE_CHECKING:
     from experiments.lab.cells import Run
@@ -23,19 +24,15 @@ def note(sizes: Iterable[int]) -> None:
 @contextlib.contextmanager
 def seen() -> Iterator[set[int]]:
     """The set that collects the number of rows of all `Pairs` that are made in this context."""
-    make = pairs._make
+    chosen = kernel_choice.chosen  # The last step of every `Pairs`.
 
-    def noting(*args: Any, **kwargs: Any) -> dict[str, pairs.Pairs]:
-        made = make(*args, **kwargs)
-        note(of.n for of in made.values())
-        return made
+    def noting(made: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        note(pairs.n for pairs in made.values())
+        return chosen(made, *args, **kwargs)
 
     _seen.clear()
-    pairs._make = noting
-    try:
+    with mock.patch.object(kernel_choice, "chosen", noting):
         yield _seen
-    finally:
-        pairs._make = make
 
 
 def refuse_unsaid(run: Run) -> None:

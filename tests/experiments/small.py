@@ -2,9 +2,8 @@
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
-from gaussian_mixtures import GaussianMixture
+from scipy.spatial.distance import cdist
 
 _N, _MODES = 150, 10
 
@@ -37,7 +36,7 @@ def widths(outputs, prompts=None):
     return flags(output_bandwidth=outputs, prompt_bandwidth=prompts or outputs)
 
 
-def write_pairs(folder, seed):
+def write_pairs(folder, seed=0):
     """Writes a mixture of ten modes whose prompts name the mode; gives the flags that read it."""
     generator = np.random.default_rng(seed)
     mode = generator.integers(0, _MODES, _N)
@@ -49,10 +48,10 @@ def write_pairs(folder, seed):
 
 def small_pairs(*flags):
     """These flags, on pairs that are written into the folder."""
-    return lambda folder, seed: [*write_pairs(folder, seed), *flags]
+    return lambda folder: [*write_pairs(folder), *flags]
 
 
-def write_answers(folder, seed, numbers):
+def write_answers(folder, numbers):
     """Writes models with a known number of different answers to each prompt; gives the flags.
 
     Six prompts with four answers of each model, of which 1, 2 or 4 differ (`numbers`). Different
@@ -60,7 +59,7 @@ def write_answers(folder, seed, numbers):
     the numbers are reversed. The labels `classes` are the different answers, the `rewards` of the
     first answer of a class 2, and `words` rise with the number. Rows are in no order.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     prompts, size = 6, 4
     places = 3.5 * np.linalg.qr(generator.normal(size=(24, 24)))[0].reshape(prompts, size, 24)
 
@@ -84,12 +83,12 @@ def write_answers(folder, seed, numbers):
     )
 
 
-def write_designers(folder, seed, *, prompts, designs):
+def write_designers(folder, *, prompts, designs):
     """Writes the outputs of models that have so many different ones of every prompt, each as often.
 
     Outputs lie a unit or more apart, prompts ten; gives the flags.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     each = math.lcm(*designs)
     places = generator.permutation(prompts * each).reshape(prompts, each)
     outputs = np.concatenate([np.repeat(places[:, :k], each // k, axis=1).ravel() for k in designs])
@@ -104,14 +103,14 @@ def write_line(folder, outputs, prompt, models):
     return write(folder, **lines, prompt=prompt, models=models)
 
 
-def write_uneven_models(folder, seed):
+def write_uneven_models(folder):
     """Writes three models whose outputs of a prompt have 1, 2 and 4 modes; gives their flags.
 
     Twelve prompts of eight outputs each; the last model has only ten of the prompts. Modes of one
     prompt, and of different prompts, are far apart, so that at a bandwidth of 0.5 Conditional-RKE
     is the number of modes. The flags are of outputs, prompts, models and prompt labels.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     modes = {"one": 1, "two": 2, "four": 4}
     rows = [
         (model, prompt, sample % count)
@@ -131,12 +130,11 @@ def write_uneven_models(folder, seed):
     )
 
 
-def population_of(mixture):
-    """The pairs of an output and its prompt of a `PromptedMixture`, all prompts equally likely."""
-    m, k = mixture.weights.shape
-    means = jnp.concatenate(
-        [jnp.tile(mixture.centres, (m, 1)), jnp.repeat(mixture.prompts, k, axis=0)], axis=1
-    )
-    variances = jnp.concatenate([jnp.full(2, mixture.spread**2), jnp.zeros(m)])
-    covariances = jnp.broadcast_to(jnp.diag(variances), (m * k, m + 2, m + 2))
-    return GaussianMixture(means, covariances, weights=mixture.weights.ravel() / m, d_x=2)
+def mean_squared_kernels(means, spread, width):
+    """E k^2 of a draw of each normal law N(m, spread^2 I) and one of each, in closed form."""
+    widened = (
+        1 + 4 * (spread / width) ** 2
+    )  # The Gaussian kernel's square is exp(-|x - y|^2 / w^2).
+    means = np.asarray(means, np.float64)
+    squares = cdist(means, means, "sqeuclidean") / (width**2 * widened)
+    return np.exp(-squares) / widened ** (means.shape[1] / 2)

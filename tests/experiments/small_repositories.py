@@ -41,6 +41,11 @@ def picture(colour, side=256, kind="PNG"):
     return content.getvalue()
 
 
+def json_lines(records):
+    """The file of records, one a line."""
+    return "\n".join(map(json.dumps, records)).encode()
+
+
 class Texts:
     """A direction for each text."""
 

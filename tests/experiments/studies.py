@@ -1,6 +1,5 @@
 """Runs a study as its command does, for the tests of studies."""
 
-import importlib
 from typing import Any
 
 import jax
@@ -36,41 +35,38 @@ def computed(study, pairs, seed=0) -> tuple[Any, Any]:
     return setup, setup.study.compute(setup.state, context, **cell.values)
 
 
-def small_run(study, folder, seed=0):
-    """The flags of a run of seconds, on data that the test of the study writes; by seed, others."""
-    name = {"bandwidth": "bandwidth_study"}.get(
-        study.name, study.name
-    )  # The kernel's has its name.
-    return importlib.import_module(f"test_{name}").small(folder, seed)
+def flags_of(small, folder):
+    """The flags of a run of seconds: a list, or what a function writes into a folder."""
+    return small(folder) if callable(small) else small
 
 
-def finished(study):
-    """A fixture for a test module: the small run of the study, computed once.
+def finished(study, small):
+    """A fixture for a test module: a small run of the study, computed once.
 
-    It says along which axes the number of rows behind a value changes.
+    It says along which axes the number of rows behind a value changes. `small` is as in `flags_of`.
     """
 
     @pytest.fixture(scope="module")
     def run(tmp_path_factory):
         folder = tmp_path_factory.mktemp(study.name)
-        found = execute(study, folder, *small_run(study, folder, 0))
+        found = execute(study, folder, *flags_of(small, folder))
         sizes.refuse_unsaid(found)
         return found
 
     return run
 
 
-def refuses(study, *cases):
-    """A test that the small run is refused with other flags.
+def refuses(*cases):
+    """A test that small runs are refused with other flags.
 
     Args:
-      study: the study that is run.
-      *cases: the flags, separated by spaces, and a pattern that the error matches.
+      *cases: the study, its small run as in `flags_of`, the flags, separated by spaces, and a
+        pattern that the error matches.
     """
 
-    @pytest.mark.parametrize(("flags", "message"), cases)
-    def test(tmp_path, flags, message):
+    @pytest.mark.parametrize(("study", "small", "flags", "message"), cases)
+    def test(tmp_path, study, small, flags, message):
         with pytest.raises(ValueError, match=message):
-            execute(study, tmp_path, *small_run(study, tmp_path, 0), *flags.split())
+            execute(study, tmp_path, *flags_of(small, tmp_path), *flags.split())
 
     return test

@@ -29,7 +29,7 @@ def clone(tmp_path):
     return Repository("me/it", linked, tmp_path / "clone")
 
 
-def test_files_of_a_commit_are_listed_and_read_in_any_order(clone, tmp_path):
+def test_files_of_a_commit_are_listed_and_read_in_any_order_and_absent_ones_named(clone, tmp_path):
     bare = tmp_path / "bare"
     subprocess.run(["git", "clone", "-q", "--bare", str(clone.folder), str(bare)], check=True)
     for source in (clone.folder, bare):
@@ -38,9 +38,6 @@ def test_files_of_a_commit_are_listed_and_read_in_any_order(clone, tmp_path):
         assert opened.paths("a") == ["a/1.png", "a/2 two.png"]
         wanted = ["b/3.png", "a/2 two.png", "a/1.png"]
         assert list(opened.read(wanted)) == [b"three", b"", b"one\n\nblob 3"]
-
-
-def test_what_is_not_there_is_named(clone, tmp_path):
     with pytest.raises(ValueError, match=r"b/4\.png is not in"):
         list(clone.read(["b/4.png"]))
     for source, commit, words in (
@@ -142,13 +139,10 @@ def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
     assert not any(long.encode() in path.read_bytes() for path in of.cache.iterdir())
 
 
-def test_a_row_without_a_direction_is_refused():
+def test_principal_rows_keep_the_leading_directions_and_each_row_needs_one():
     for bad in (0.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="row 1 has no direction"):
             common.unit_rows(np.array([[1.0, 0], [bad, 0]]))
-
-
-def test_principal_rows_keep_the_leading_directions():
     rng = np.random.default_rng(0)
     plane = np.linalg.qr(rng.normal(size=(6, 2)))[0]
     rows = common.unit_rows(rng.normal(size=(50, 2)) @ plane.T)
@@ -162,19 +156,12 @@ def test_principal_rows_keep_the_leading_directions():
 
 
 def test_a_set_round_trips_and_its_rows_take_everything_along(tmp_path):
-    rng = np.random.default_rng(0)
-    outputs, cut, table = (
-        common.unit_rows(rng.normal(size=shape)) for shape in ((6, 5), (6, 2), (3, 4))
-    )
+    rng, shapes = np.random.default_rng(0), ((6, 5), (6, 2), (3, 4))
+    outputs, cut, table = (common.unit_rows(rng.normal(size=shape)) for shape in shapes)
     index = np.array([0, 2, 2, 1, 0, 1])
-    made = common.NewSet(
-        outputs,
-        (table, index),
-        labels={"types": list("uvvuuv"), "prompt": np.arange(6) - 300},
-        description="six pairs",
-        cut={"rows": 6},
-        further={"cut": cut},
-    )
+    labels = {"types": list("uvvuuv"), "prompt": np.arange(6) - 300}
+    about = {"description": "six pairs", "cut": {"rows": 6}, "further": {"cut": cut}}
+    made = common.NewSet(outputs, (table, index), labels=labels, **about)
     np.savez(tmp_path / "six.npz", **made.entries("MIT", ["me/it @ 0"]))
     pairs = sets.read_set(tmp_path / "six.npz")
     assert pairs.name == "six" and pairs.description == "six pairs"

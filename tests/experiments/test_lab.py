@@ -4,46 +4,24 @@ The defects that the store was built against are tried here one by one; `test_st
 every study of the project in the same ways.
 """
 
-import ast
 import contextlib
 import dataclasses
-import json
-import math
 import os
-import pathlib
 import re
 import unittest.mock
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
 import pytest
 import xarray as xr
-from rich.table import Table
 from small import write_pairs
 from studies import changed
 
 import condvendi_jax as cv
-from condvendi_jax.base import files
 from condvendi_jax.cli import command
-from condvendi_jax.cli.flags import parse
 from experiments import lab
-from experiments.data import PairedEmbeddings
-from experiments.lab import (
-    Rules,
-    Scales,
-    checking,
-    figures,
-    printing,
-    records,
-    registry,
-    runner,
-    scales,
-    sizes,
-    store,
-    style,
-    tables,
-)
+from experiments.lab import checking, figures, registry, runner, sizes, store, style, tables
 
 
 class Toy(lab.Study):
@@ -103,7 +81,7 @@ def own(tmp_path):
 
     def write(folder=tmp_path):
         folder.mkdir(exist_ok=True)
-        return [*write_pairs(folder, 0), f"--types={folder / 'types.txt'}"]
+        return [*write_pairs(folder), f"--types={folder / 'types.txt'}"]
 
     return write
 
@@ -268,19 +246,6 @@ def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
             store.read(path)
 
 
-def test_types_that_netcdf_lacks_grow_and_what_has_no_labels_is_left_out(tmp_path):
-    values = {
-        "half": np.array([0.5, 2], "f2"),
-        "byte": np.array([7, 255], "u1"),
-        "yes": [True, False],
-    }
-    found = xr.Dataset({name: ("x", of) for name, of in values.items()}, {"x": ["ä", "b|c"]})
-    store.write(tmp_path / "a.nc", found.assign(none=(("x", "empty"), np.ones((2, 0)))), {})
-    record, again = store.read(tmp_path / "a.nc")
-    assert record == {} and again.equals(found)
-    assert [again[name].dtype.name for name in values] == ["float32", "int16", "bool"]
-
-
 class Ruled(Toy):
     """What does a rule give?"""
 
@@ -416,51 +381,45 @@ def test_an_output_that_cannot_be_written_is_found_out_before_anything_is_read(t
         execute(tmp_path, *own(), study=changed(Toy, prepare=None))
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--kind=median"], "kind.*mean.*sum"),
-        (["--powers=1,x"], "--powers: expected a whole number, received '1,x'"),
-        (["--powers="], "--powers: received nothing"),
-        (["--kind=sum", "--scale=2"], "--scale means nothing with --kind=sum.*--kind=mean"),
-        (["--data=emoji"], "--data and --outputs: give a data set or your own files"),
-        (["--output="], "--output: received nothing"),
-        (["--powers=1", "--powers=2"], "--powers: is given 2 times; give it once"),
-        (["--powers", "1", "-powers=2"], "--powers: is given 2 times; give it once"),
-        (3 * ["--seed=1"], "--seed: is given 3 times; give it once"),
-        (2 * ["--noise=1"], "--noise: is given 2 times; give it once"),
-        (["--loud", "--noloud"], "--loud: is given 2 times; give it once"),
-        (["--flagfile=x"], "unknown flag --flagfile"),
-        (["--models=m.txt"], "unknown flag --models; --help"),
-        (["--seed=-1"], "seed"),
-        (["--seed=99999999999999999999"], "seed"),
-        (["--scales=4"], r"unknown flag --scales; did you mean --scale\? --help"),
-        (["word"], "unexpected argument 'word'"),
-        (["--prompts_key=a"], "t.npy: a .npy file holds one array"),
-    ],
-)
-def test_flags_that_are_wrong_or_would_be_ignored_are_refused(tmp_path, own, flags, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        output = [] if "--output=" in flags else [f"--output={tmp_path / 'results'}"]
-        runner.execute(Toy, ["toy", *own(), *output, *flags])
-    assert "\n" not in str(caught.value)
+OWN = ("--outputs=x.npy", "--prompts=t.npy", "--types=types.txt")
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("given", "flags", "message"),
     [
-        (["--outputs=x.npy"], "--prompts: one's own data need a file of outputs and one of"),
-        (["--types=types.txt"], "--outputs: one's own data need"),
-        (["--outputs_key=x"], "--outputs_key without --outputs"),
-        (["--outputs=x.npy", "--prompts=t.npy"], "--types: the study toy needs types for each row"),
-        (["--data=mixture"], "--types: the study toy needs types"),
+        (OWN, "--kind=median", "kind.*mean.*sum"),
+        (OWN, "--powers=1,x", "--powers: expected a whole number, received '1,x'"),
+        (OWN, "--powers=", "--powers: received nothing"),
+        (OWN, "--kind=sum --scale=2", "--scale means nothing with --kind=sum.*--kind=mean"),
+        (OWN, "--data=emoji", "--data and --outputs: give a data set or your own files"),
+        (OWN, "--output=", "--output: received nothing"),
+        (OWN, "--powers=1 --powers=2", "--powers: is given 2 times; give it once"),
+        (OWN, "--powers 1 -powers=2", "--powers: is given 2 times; give it once"),
+        (OWN, "--seed=1 --seed=1 --seed=1", "--seed: is given 3 times; give it once"),
+        (OWN, "--noise=1 --noise=1", "--noise: is given 2 times; give it once"),
+        (OWN, "--loud --noloud", "--loud: is given 2 times; give it once"),
+        (OWN, "--flagfile=x", "unknown flag --flagfile"),
+        (OWN, "--models=m.txt", "unknown flag --models; --help"),
+        (OWN, "--seed=-1", "seed"),
+        (OWN, "--seed=99999999999999999999", "seed"),
+        (OWN, "--scales=4", r"unknown flag --scales; did you mean --scale\? --help"),
+        (OWN, "word", "unexpected argument 'word'"),
+        (OWN, "--prompts_key=a", "t.npy: a .npy file holds one array"),
+        (OWN[:1], "", "--prompts: one's own data need a file of outputs and one of"),
+        (OWN[2:], "", "--outputs: one's own data need"),
+        ((), "--outputs_key=x", "--outputs_key without --outputs"),
+        (OWN[:2], "", "--types: the study toy needs types for each row"),
+        ((), "--data=mixture", "--types: the study toy needs types"),
     ],
 )
-def test_data_that_are_not_whole_are_refused(tmp_path, own, flags, message, monkeypatch):
-    own()
+def test_flags_that_are_wrong_or_would_be_ignored_are_refused(
+    tmp_path, monkeypatch, given, flags, message
+):
+    write_pairs(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=message):
-        runner.execute(Toy, ["toy", *flags])
+    with pytest.raises(ValueError, match=message) as caught:
+        runner.execute(Toy, ["toy", *given, *flags.split()])
+    assert "\n" not in str(caught.value)
 
 
 def test_flags_reach_the_study_in_their_types(tmp_path, own):
@@ -501,56 +460,6 @@ def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
     np.save(tmp_path / "second.npy", second[:9])
     with pytest.raises(ValueError, match="150 prompts and 9 second_prompts"):
         execute(tmp_path, *flags, *more, study=looking)
-
-
-def pairs_of(outputs=None):
-    rng = np.random.default_rng(1)
-    outputs = rng.normal(size=(200, 3)).astype(np.float32) if outputs is None else outputs
-    prompts = rng.normal(size=(len(outputs), 2)).astype(np.float32)
-    return PairedEmbeddings("own", outputs, prompts, "own")
-
-
-def widths(found):
-    return [(b.outputs, b.prompts) for b in found.axis]
-
-
-def test_bandwidths_are_the_rules_and_multiples_of_them():
-    pairs = pairs_of()
-    for rule in ("variance", "median"):
-        ruled: Any = scales.by_rule(pairs, rule, 0)
-        found = Scales(rule=rule).resolve(pairs, 0)
-        assert widths(found) == [(s * ruled.outputs, s * ruled.prompts) for s in (0.5, 1.0, 2.0)]
-        assert found.described == ruled.rule and found.shown == 1
-        assert Rules(rules=(rule,)).resolve(pairs, 0).axis == (ruled,)
-        assert [str(b) for b in found.axis] == ["0.5", "1", "2"]
-    assert Scales().resolve(pairs, 0).axis == Scales(rule="variance").resolve(pairs, 0).axis
-    assert str(*Rules().resolve(pairs, 0).axis) == "variance"
-    own: Any = {"output_bandwidth": 2.0, "prompt_bandwidth": 3.0}
-    given = Scales(**own, scales=(0.25, 0.5)).resolve(pairs, 0)
-    assert widths(given) == [(0.5, 0.75), (1.0, 1.5)] and given.shown == 0.25
-    assert widths(Rules(**own).resolve(pairs, 0)) == [(2.0, 3.0)]
-    assert widths(Scales(kernel="cosine").resolve(pairs, 0)) == [(None, None)]
-
-
-def test_one_bandwidth_alone_is_refused():
-    with pytest.raises(ValueError, match="give both"):
-        Scales(output_bandwidth=1.0).resolve(pairs_of(), 0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "flags", "message"),
-    [
-        (Scales, "--rule=std --kernel=cosine", "--rule means nothing with --kernel=cosine"),
-        (Scales, "--rule=std --output_bandwidth=1", "--rule and --output_bandwidth: give one"),
-        (Rules, "--rules=std --prompt_bandwidth=1", "--rules and --prompt_bandwidth: give one"),
-        (Scales, "--scales=1,1", "--scales: 1 is given twice; give it once"),
-        (Scales, "--scales=1,0", r"--scales: expected a number above 0, received 0\.0"),
-        (Scales, "--output_bandwidth=inf", "--output_bandwidth: expected a number above 0"),
-    ],
-)
-def test_bandwidths_that_make_no_sense_are_refused(kind, flags, message):
-    with pytest.raises(ValueError, match=message):
-        parse(kind, flags.split())
 
 
 def test_a_package_that_a_study_needs_is_named_before_its_data_are_read(tmp_path, capsys):
@@ -601,66 +510,6 @@ def test_an_error_of_a_cell_says_where_it_was_raised(tmp_path, own):
     assert re.search(r"test_lab\.py:\d+: where mean-1 was computed", note)
 
 
-@dataclasses.dataclass(frozen=True)
-class Inner:
-    a: float | None
-    b: tuple[int, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Outer:
-    many: tuple[float, ...]
-    by_name: dict[str, Inner]
-
-
-@pytest.mark.parametrize("x", [1.5, math.inf, -math.inf])
-def test_what_is_written_is_read_back_equal(x, tmp_path):
-    outer = Outer((1.0, x), {"one": Inner(None, (1, "b")), "two": Inner(x, (2, ""))})
-    files.write_json(tmp_path / "record.json", {"result": records.plain(outer)})
-    assert "Infinity" not in (content := (tmp_path / "record.json").read_text())
-    assert records.typed(Outer, json.loads(content)["result"]) == outer
-
-
-def test_a_hash_tells_order_dtype_shape_and_contents_apart():
-    base = np.arange(6, dtype=np.float32)
-    long = np.random.default_rng(0).normal(size=(9000, 300))  # More than one block.
-    assert long.nbytes > 1 << 24
-    changed, near = long.copy(), base.copy()
-    changed[-1, -1] += 1
-    near[-1] = 5.0000005
-    others = [long, changed, near, base[::-1], base.astype(np.float64), base.reshape(2, 3)]
-    others += map(np.array, (["a", "b"], ["b", "a"], 1.0))
-    hashes = [records.hash_array(array) for array in (base, *others, np.zeros((0, 3)))]
-    assert len(set(hashes)) == len(hashes)
-    assert records.hash_array(base.copy()) == hashes[0]
-    for strided in (np.tile(base, 2)[::2], np.asfortranarray(long)):
-        assert records.hash_array(strided) == records.hash_array(strided.copy(order="C"))
-    with pytest.raises(TypeError, match="no contents"):
-        records.hash_array(np.array([{}], object))
-
-
-def test_what_is_dear_is_made_once_an_identity(tmp_path, capsys):
-    made = []
-
-    def get(version=1, width=2, points=(1.0, 2.0)):
-        def build():
-            made.append(1)
-            return {"embeddings": np.array(points) * width}
-
-        identity = {"settings": {"width": width}, "arrays": {"points": np.array(points)}}
-        found = records.cached(tmp_path, "embeddings", version=version, build=build, **identity)
-        return found["embeddings"].tolist()
-
-    assert get() == get() == [2.0, 4.0] and len(made) == 1
-    assert get(width=3) == [3.0, 6.0]
-    assert get(points=(2.0, 1.0)) == [4.0, 2.0]
-    assert get(version=2) == [2.0, 4.0] and len(made) == 4
-    for path in tmp_path.glob("*.npz"):
-        path.write_bytes(path.read_bytes()[:-9])
-    assert get() == [2.0, 4.0] and len(made) == 5
-    assert "made anew" in capsys.readouterr().err
-
-
 def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
     run = execute(tmp_path, *own(), drawn=True)
     paths = runner.draw(Toy, [run], tmp_path / "figures")
@@ -672,30 +521,3 @@ def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
     assert runner.draw(REFUSING, [run], tmp_path / "figures") == paths
     for folder in (run.folder, tmp_path / "figures"):
         assert [(folder / path.name).read_bytes() for path in paths] == first
-
-
-def test_a_package_imports_only_what_is_below_it_and_a_study_no_benchmark():
-    order = ["data", "lab", "generators", "builders"]
-    for path in pathlib.Path(lab.__file__).parents[1].rglob("*.py"):
-        package, names = path.parent.name, []
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom | ast.Import):
-                before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-                names += [before + of.name for of in node.names]
-        layers = {name.split(".")[1] for name in names if name.startswith("experiments.")}
-        if package in order:
-            assert layers <= {*order[: order.index(package) + 1]}, path
-        if package != "cost":
-            assert "cost" not in layers, path
-        if path.stem != "theorems":
-            assert "theory_checks" not in " ".join(names), path
-
-
-def test_no_cell_of_a_table_is_cut_or_broken(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "18")
-    grid = Table("model", "Conditional-Vendi", title="a title")
-    grid.add_row("first one", "12.3456 ± 0.0012")
-    printing.print_table(grid)
-    text = capsys.readouterr().out
-    (line,) = [line for line in text.splitlines() if "first one" in line]
-    assert "12.3456 ± 0.0012" in line and "Conditional-Vendi" in text and "a title" in text

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram
 from processes import started
-from small import small_pairs
 
 import condvendi_jax as cv
 from experiments.cost import contests, engines, guides, peers, scaling, timing
@@ -22,8 +21,6 @@ from experiments.lab import Bandwidths, Cell
 
 pytestmark = pytest.mark.slow
 
-small = small_pairs("--parts=exact", "--exact_n=64")
-
 # So many points that the measure samples what its Krylov space of 256 dimensions leaves.
 N, FEW = 600, 150
 WIDTHS = [0.8, 1.1]
@@ -31,23 +28,18 @@ SCORES = ("vendi", "conditional", "information")
 
 
 @pytest.fixture(scope="module")
-def points(tmp_path_factory):
-    """A mixture as the benchmark writes it, in float64 and as files."""
+def cell(tmp_path_factory):
+    """A mixture as the benchmark writes it to files."""
     folder = tmp_path_factory.mktemp("points")
     scaling.save(folder, "mixture", *mixture.draw(N, (24, 16), seed=3))
-    paths = scaling.paths(folder, "mixture")
-    return [np.load(path).astype(np.float64) for path in paths], paths
+    paths = zip(("outputs", "prompts"), map(str, scaling.paths(folder, "mixture")), strict=True)
+    return dict(paths) | {"n": N, "bandwidths": WIDTHS, "truncations": [10], "rtol": 2e-3}
 
 
 @pytest.fixture(scope="module")
-def cell(points):
-    files = dict(zip(("outputs", "prompts"), map(str, points[1]), strict=True))
-    return files | {"n": N, "bandwidths": WIDTHS, "truncations": [10], "rtol": 2e-3}
-
-
-@pytest.fixture(scope="module")
-def grams(points):
-    x, t = map(gaussian_gram, points[0], WIDTHS)
+def grams(cell):
+    points = (np.load(cell[role]) for role in ("outputs", "prompts"))
+    x, t = map(gaussian_gram, points, WIDTHS)
     return {"outputs": x, "prompts": t, "joint": x * t}
 
 
@@ -81,31 +73,22 @@ def test_every_exact_contestant_gives_the_entropy(name, cell, grams):
     assert found == pytest.approx(entropy(grams["outputs"][:FEW, :FEW]), rel=1e-5)
 
 
-@pytest.fixture(scope="module")
-def exact(cell, grams):
-    """What is compared with: all eigenvalues, which are the oracle's."""
-    found = called("measure", "exact", cell)
+def test_estimates_come_near_the_exact_scores_and_obey_their_tolerance(cell, grams):
+    """What is compared with are all eigenvalues, which are the oracle's."""
+    exact = called("measure", "exact", cell)
     for suffix, t in (("", None), ("-t10", 10)):
         x, y, joint = (entropy(grams[name], truncation=t) for name in grams)
         expected = {"vendi": x, "conditional": joint - y, "information": x + y - joint}
         for name, nats in (expected | {"joint": joint}).items():
-            assert found[name + suffix] == pytest.approx(nats, abs=2e-5)
-    return found
-
-
-@pytest.mark.parametrize("name", ["stored", "by tolerance"])
-def test_estimates_come_near_the_exact_scores_and_obey_their_tolerance(name, cell, exact):
-    found = called("measure", name, cell)
-    cut = [f"{score}-t10" for score in SCORES] if name == "by tolerance" else []
-    assert set(found) == {*SCORES, *cut}
-    for score in SCORES:
-        value, low, high = found[score]
-        assert low <= value <= high
-        assert value == pytest.approx(exact[score], abs=5e-3)
-        assert (high - low) / 2 <= cell["rtol"]
-
-
-def test_a_budget_and_plain_quadrature_name_their_products(cell, exact):
+            assert exact[name + suffix] == pytest.approx(nats, abs=2e-5)
+    for name, cut in (("stored", []), ("by tolerance", [f"{score}-t10" for score in SCORES])):
+        found = called("measure", name, cell)
+        assert set(found) == {*SCORES, *cut}
+        for score in SCORES:
+            value, low, high = found[score]
+            assert low <= value <= high and (high - low) / 2 <= cell["rtol"]
+            assert value == pytest.approx(exact[score], abs=5e-3)
+    # A budget and plain quadrature name their products.
     found = called("measure", "by budget", cell)
     assert set(found) == {"joint 448"}
     assert found["joint 448"][0] == pytest.approx(exact["joint"], abs=0.05)
@@ -158,13 +141,12 @@ def settings(**changes):
 
 def test_order_one_is_measured_on_all_data_and_the_rest_on_sizes_that_grow():
     study = settings(exact_n=1100, measure_n=5000, guidance_n=700)
-    cells = [tuple(cell.values.values()) for cell in study.cells()]
-    order_two = [("order 2", "mixture", n) for n in (500, 1000, 2000, 4000, 8000, 20_000)]
-    exact = [("exact", "mixture", n) for n in (500, 1100)]
-    order_one = [("mixture", 5000), ("own", 4000), ("own, narrow", 4000)]
-    order_one = [("measure", *of) for of in order_one]
-    steps = [("guided step", "latents", n) for n in (100, 300, 700)]
-    assert cells == [*order_two, *exact, *order_one, *steps]
+    assert [tuple(cell.values.values()) for cell in study.cells()] == [
+        *(("order 2", "mixture", n) for n in (500, 1000, 2000, 4000, 8000, 20_000)),
+        *(("exact", "mixture", n) for n in (500, 1100)),
+        *(("measure", "mixture", 5000), ("measure", "own", 4000), ("measure", "own, narrow", 4000)),
+        *(("guided step", "latents", n) for n in (100, 300, 700)),
+    ]
 
 
 ENTRIES = {
@@ -196,26 +178,22 @@ def test_who_takes_part(n, memory, changes, names, reasons, monkeypatch):
 def test_contestants_are_called_in_turn_each_in_its_process(cell):
     wrong: Any = int
     ends: Any = partial(exec, "__import__('os')._exit(1)")
-    entries = {
-        "norms": Entry(peers.float64),
-        "once": Entry(peers.float64, calls="once"),
-        "wrong": Entry(wrong),
-        "ended": Entry(ends),
-    }
-    cell, turns = cell | {"n": FEW}, []
-    results, failed = contests.run_cell(entries, cell, settings(), turns.append)
+    entries = {"norms": Entry(peers.float64), "once": Entry(peers.float64, calls="once")}
+    entries |= {"wrong": Entry(wrong), "ended": Entry(ends)}
+    turns = []
+    results, failed = contests.run_cell(entries, cell | {"n": FEW}, settings(), turns.append)
     assert [len(calls) for calls in results.values()] == [4, 1]
     assert failed.pop("wrong").startswith("TypeError: int() argument")
     assert failed == {"ended": "its process ended; out of memory?"}
     assert turns[:2] == ["norms: call 1", "once: call 1"] and turns[4] == "norms: call 2"
 
 
-def call(seconds, **values):
-    return {"seconds": seconds, "values": values, "memory_bytes": 1}
-
-
-def measured_of(part, calls, **left_out):
-    """What a run says of a cell with these calls; another has fewer."""
+def measured_of(part, each, **left_out):
+    """What a run says of a cell with these seconds and values; another has fewer calls."""
+    calls = {
+        name: [{"seconds": s, "values": of, "memory_bytes": 1} for s, of in given]
+        for name, given in each.items()
+    }
     cells = [Cell((("part", part), ("data", "mixture"), ("n", n))) for n in (500, 5000)]
     found = [dataset(calls, left_out).isel(call=slice(most)) for most in (3, 4)]
     run: Any = SimpleNamespace(results=dict(zip(cells, found, strict=True)), study=settings())
@@ -225,7 +203,7 @@ def measured_of(part, calls, **left_out):
 def test_two_calls_are_no_number_and_three_have_a_spread():
     late = [0.5, 4.0, 6.0]
     seconds = {"library": [9.0, 1.0, 2.0, 4.0], "dense torch": [*late, 8.0], "dense JAX": late}
-    calls = {name: [call(taken, joint=1) for taken in of] for name, of in seconds.items()}
+    calls = {name: [(taken, {"joint": 1}) for taken in of] for name, of in seconds.items()}
     found = measured_of("order 2", calls, vendi_score="is not there").sel(part="order 2")
     spreads = timing.spread(found.seconds, "call")
     assert spreads.sel(contestant="library").values.tolist() == [2, 1, 4]
@@ -245,7 +223,7 @@ def test_errors_and_coverage_are_counted_over_seeds():
     """Estimates of 0 with the ends of their intervals, the last of which does not hold it."""
     estimates = [[0.001, -0.001, 0.002], [-0.001, -0.003, 0.0005], [0.003, 0.001, 0.004]]
     values = {"exact": [0.0] * 3, "by tolerance": estimates}
-    calls = {name: [call(1, vendi=of) for of in each] for name, each in values.items()}
+    calls = {name: [(1, {"vendi": of}) for of in each] for name, each in values.items()}
     of = scaling.errors(measured_of("measure", calls), "by tolerance").sel(quantity="vendi")
     np.testing.assert_allclose(of.error, [0.001, 0.001, 0.003], rtol=2e-3)
     np.testing.assert_allclose(of.half, [0.0015, 0.00175, 0.0015], rtol=2e-3)

@@ -10,8 +10,9 @@ import sys
 
 import pytest
 from processes import HANG_S, started, wait_until
+from small import flags as flags_of
 from small import small_pairs
-from studies import execute, small_run
+from studies import execute
 
 from condvendi_jax.cli import flags
 from experiments import THEMES, lab
@@ -24,14 +25,16 @@ PAGES = ROOT / "docs" / "studies"
 FIGURE = re.compile(r"!\[.*?\]\(\.\./\.\./figures/(\S+)\.png\)")
 
 # Studies whose own tests do not run them as a whole.
-RUN_HERE = ["hivemind", "many_processes", "scaling"]
+RUN_HERE = {
+    "many_processes": lambda folder: flags_of(n=1024, processes="1,2", repeats=3),
+    "scaling": small_pairs("--parts=exact", "--exact_n=64"),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUN_HERE)
-def test_a_study_runs(name, tmp_path):
-    study = registry.load(name)
-    run = execute(study, tmp_path, *small_run(study, tmp_path))
+@pytest.mark.parametrize(("name", "small"), RUN_HERE.items())
+def test_a_study_runs(name, small, tmp_path):
+    run = execute(registry.load(name), tmp_path, *small(tmp_path))
     sizes.refuse_unsaid(run)
     assert not run.missing
 
@@ -82,29 +85,23 @@ def test_no_module_is_loaded_under_two_names():
 
 
 @pytest.mark.parametrize("name", registry.NAMES)
-def test_committed_results_are_whole_and_drawn(name):
+def test_committed_results_are_whole_and_those_of_the_committed_flags(name):
     """What figures/ shows is what the committed results give, by the study as it is now."""
     study = registry.load(name)
     folders = runner.run_folders(study, runner.COMMITTED)
     assert len(folders) == len(study.runs)
     known = registry.entry(name)
     assert (known.question, known.version) == (study.question(), study.version)
-    for folder in folders:
-        run = store.read_run(folder, study)
+    runs = {folder: store.read_run(folder, study) for folder in folders}
+    for folder, run in runs.items():
         assert not run.missing
         # What the list of studies reads in the place of the study.
         cells = json.loads((folder / store.RUN).read_bytes())["cells"]
         assert cells == {store.path_of(folder, c).name: c.coordinates for c in run.study.cells()}
         assert registry.state(known, folder) == "complete"
-
-
-@pytest.mark.parametrize("name", registry.NAMES)
-def test_committed_results_are_those_of_the_committed_flags(name):
-    study = registry.load(name)
     for words in study.runs:
         given = runner.parse(study, words)
-        folder = given.study.folder(getattr(given, "data", None))
-        committed = store.read_run(runner.COMMITTED / folder, study)
+        committed = runs[runner.COMMITTED / given.study.folder(getattr(given, "data", None))]
         wanted = runner.identity_of(given.study, Setup(given.study, {}), committed.seed)
         assert committed.identity["settings"] == wanted["settings"]
 
@@ -173,8 +170,8 @@ def test_what_makes_no_sense_is_refused_in_a_line(arguments, message):
 def test_an_interrupt_ends_with_130_keeps_cells_and_the_command_resumes(tmp_path):
     """By a real signal, in the middle of the cells."""
     study = registry.load("convergence")
-    flags = [flag for flag in small_run(study, tmp_path) if not flag.startswith("--repeats")]
-    flags += ["--repeats=400", f"--output={tmp_path / 'results'}"]
+    small = small_pairs("--sizes=40,80", "--rules=median", "--truncation=10", "--repeats=400")
+    flags = [*small(tmp_path), f"--output={tmp_path / 'results'}"]
     whole = [sys.executable, "-m", "experiments", "run", "convergence", *flags]
     folder = tmp_path / "results" / "convergence-gaussian"
     with started(whole) as process:
@@ -198,7 +195,7 @@ def test_the_documents_study_is_whole_and_runs(tmp_path, monkeypatch):
     entry = registry.Entry("blur", "?", 1, module="blur", kind="Blur")
     monkeypatch.setitem(registry._ENTRIES, "blur", entry)
     study = registry.load("blur")
-    run = execute(study, tmp_path, *small_pairs("--rule=median", "--noise=0,2")(tmp_path, 0))
+    run = execute(study, tmp_path, *small_pairs("--rule=median", "--noise=0,2")(tmp_path))
     assert not run.missing
     information = run.found.value.sel(score="Information-RKE", scale=1).mean("draw")
     assert information.sel(noise=2) < information.sel(noise=0)
