@@ -53,7 +53,7 @@ def on_config(config):
 
 def _asked(study):
     """The question of the page of a study, and the figures of the papers that it repeats."""
-    question, _, rest = study.split("<!-- generated -->")[1].strip().partition("?")
+    question, _, rest = study.split("<!--generated-->")[1].strip().partition("?")
     figures = re.match(r" Repeats ([^.]*)\.", rest)
     return question + "?", figures and figures[1]
 
@@ -72,7 +72,7 @@ def on_page_markdown(markdown, page, **_):
     if "/" not in page.file.src_uri:
         page.meta["search"] = {"boost": _BOOSTS.get(page.file.name, 2)}
     page.meta["tags"] = _TAGS.get(page.file.name, [])
-    if page.file.src_uri.startswith("studies/") and "<!-- generated -->" in markdown[:80]:
+    if page.file.src_uri.startswith("studies/") and "<!--generated-->" in markdown[:80]:
         question, figures = _asked(markdown)
         title, said = question, f"{question} "
         if figures:  # Readers look for "figure 5".

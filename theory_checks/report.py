@@ -191,7 +191,8 @@ def _section(outcome: Outcome, *, constants: bool = True) -> str:
     proof = f"[Proof](proofs.md#{anchor(entry.proof)})." if entry.proof else ""
     lines.append(f"{checked} {proof}".strip())
     parts.append("\n".join(filter(None, said)))
-    parts.append("\n".join(f"- {line}" for line in lines if line))
+    lines = [*filter(None, lines)]
+    parts.append("\n".join(f"- {line}" for line in lines) if len(lines) > 1 else "".join(lines))
     return "\n\n".join(filter(None, parts))
 
 
@@ -214,7 +215,7 @@ def renewed(path: str | os.PathLike[str], parts: Mapping[str, str]) -> str:
     """
     text = Path(path).read_text(encoding="utf-8")
     for name, content in parts.items():
-        start, end = f"<!-- {name}: generated -->", f"<!-- end of {name} -->"
+        start, end = f"<!--{name}-->", f"<!--/{name}-->"
         if not (0 <= text.find(start) < text.find(end)):
             raise ValueError(f"{path}: expected the marks {start!r} and {end!r}.")
         before, rest = text.split(start, 1)

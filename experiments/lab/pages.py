@@ -1,7 +1,7 @@
 """Pages of documents whose generated parts, tables and numbers are written from committed results.
 
     6.57<!--found.value.sel(n=1000):.2f-->     a token, and behind it where it comes from
-    <!--table EXPRESSION-->                     and, below the rows, <!--end of table-->
+    <!--table:EXPRESSION-->                     and, below the rows, <!--/table-->
     <!--given 0.5;1,000-->                      the numbers of the page that are no results
 
 An expression sees the facts of the page's own study (`facts_of`), and other studies by name.
@@ -27,10 +27,8 @@ STUDIES = PROJECT / "docs" / "studies"
 # Other documents with numbers from results.
 OTHERS = (PROJECT / "README.md", PROJECT / "docs" / "how_fast.md")
 _MARK = re.compile(r"(?P<token>[^\s|(\[*<>]+)<!--(?P<of>(?:(?!-->)\S)+):(?P<spec>[^\s:>]+)-->")
-_TABLE = re.compile(r"<!--table (?P<of>\S+)-->\n(?:.*\n)*?<!--end of table-->\n")
-_GENERATED = re.compile(
-    r"<!-- (?P<part>generated|papers) -->\n(?:.*\n)*?<!-- end of (?P=part) -->\n"
-)
+_TABLE = re.compile(r"<!--table:(?P<of>\S+)-->\n(?:.*\n)*?<!--/table-->\n")
+_GENERATED = re.compile(r"<!--(?P<part>generated|papers)-->\n(?:.*\n)*?<!--/(?P=part)-->\n")
 _FIGURE = re.compile(r"!\[.*\]\((\S+\.png)\)")
 _GIVEN = re.compile(r"<!--given (?P<words>[^>]*)-->")
 # What is no number of a result: code, targets of links, other comments, citations of the papers.
@@ -94,7 +92,7 @@ def _generated(path: pathlib.Path, **parts: Sequence[str]) -> str:
 
     def anew(mark: re.Match) -> str:
         part = mark["part"]
-        return "\n".join([f"<!-- {part} -->", *parts[part], f"<!-- end of {part} -->", ""])
+        return "\n".join([f"<!--{part}-->", *parts[part], f"<!--/{part}-->", ""])
 
     return _GENERATED.sub(anew, text)
 
@@ -124,7 +122,7 @@ def filled(text: str, study: str | None = None) -> str:
 
     def table(mark: re.Match) -> str:
         lines = value(mark["of"], markdown)
-        return "\n".join([f"<!--table {mark['of']}-->", *lines, "<!--end of table-->", ""])
+        return "\n".join([f"<!--table:{mark['of']}-->", *lines, "<!--/table-->", ""])
 
     return _MARK.sub(token, _TABLE.sub(table, text))
 

@@ -29,7 +29,7 @@ ANSWERS = 10
 _DEVELOPERS = {"Anthropic": "anthropic", "Cohere": "CohereLabs", "Google": "google"}
 _DEVELOPERS |= {"Meta": "meta-llama", "OpenAI": "openai"}
 _STAGES = {"base": "", "SFT": "-SFT", "DPO": "-DPO", "Instruct": "-Instruct"}
-_PART = re.compile("<!-- board -->\n(?:.*\n)*?<!-- end of board -->\n")
+_PART = re.compile("<!--board-->\n(?:.*\n)*?<!--/board-->\n")
 
 
 def protocols() -> dict[str, dict[str, Any]]:
@@ -116,7 +116,7 @@ def page(text: str, found: Comparison) -> str:
         ranks = f"{first}" if first == last else f"{first} to {last}"
         table.append([ranks, model, str(ranking.estimate(model)), ranking.letters[model]])
     told = [f"- {advice}" for advice in found.advice if advice.code == "models"]
-    lines = ["<!-- board -->", *pages.markdown(table), *told, "<!-- end of board -->"]
+    lines = ["<!--board-->", *pages.markdown(table), *told, "<!--/board-->"]
     return _PART.sub("\n".join([*lines, ""]), text)
 
 
