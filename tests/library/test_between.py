@@ -299,3 +299,14 @@ def test_too_few_repeats_are_said_where_an_overlap_is_no_share():
     assert found.table().rows[0] == ["A", "1", "unknown"]
     assert found.headline().endswith("order 2: unknown (too few repeats to tell) of 2")
     assert "unknown: too few repeats to tell" in found.notes()[0]
+
+
+def test_two_samples_of_one_model_overlap_by_one():
+    """A and B answer 0 or 1, C 0 or 3: half the answers of a model are equal, 1/4 of A and C."""
+    coins = (scipy.linalg.hadamard(32)[:, 1:31] > 0).astype(int)
+    said = dict(zip("ABC", np.split(coins, 3, axis=1), strict=True))
+    models = {name: (1 + 2 * (name == "C")) * of.reshape(-1, 1) for name, of in said.items()}
+    found = cv.between_models(models, np.repeat(np.arange(32), 10)[:, None], **LABELS)
+    assert (found.reason, found.left_out) == (None, 0)
+    np.testing.assert_allclose(found.overlaps, [[1, 1, 0.5], [1, 1, 0.5], [0.5, 0.5, 1]], rtol=1e-5)
+    np.testing.assert_allclose(found.number, 3 * 1.5 / 3.5, rtol=1e-5)

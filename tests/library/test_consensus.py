@@ -8,11 +8,13 @@ import pathlib
 import fake_encoders
 import numpy as np
 import pytest
+from rates import is_at_most
 
 import condvendi_jax as cv
 from condvendi_jax.cli import __main__, verbs
 from condvendi_jax.inference import Agreement, Consensus, datasets
 from condvendi_jax.statistics.reasons import Reason
+from experiments.calibration import simulations as study
 
 PROMPTS = np.repeat(np.arange(12), 4)
 OPTIONS = {"orders": [2], "profile": False, "output_kernel": cv.Gaussian(1.0)}
@@ -132,3 +134,17 @@ def test_the_command_takes_several(tmp_path, monkeypatch, capfd):
     for words in (["score"], ["plan"], ["report", "--output=a.html"], ["compare", "--latex=a"]):
         with pytest.raises(ValueError, match="expected one encoder or similarity, received 3"):
             __main__.main(["condvendi", *words, "A.jsonl", *flags])
+
+
+@pytest.mark.slow
+def test_statements_under_all_are_rarely_false():
+    """Of three models, which are equal under the first encoder and far apart under the second."""
+    rng, false, options = np.random.default_rng(4), [], OPTIONS | {"output_kernel": cv.Indicator()}
+    for _ in range(100):
+        prompts = rng.integers(400, size=20)
+        drawn = [study.draw_answers(rng, "mild", prompts, 10)[0][:, 0].astype(int) for _ in "abc"]
+        far = [rng.integers(kinds, size=200) for kinds in (2, 4, 8)]
+        rows = {n: dict(zip("abc", x, strict=True)) for n, x in (("one", drawn), ("two", far))}
+        found = cv.compare(rows, np.repeat(np.arange(20), 10), **options)
+        false.append(any(pair.holds for pair in found.pairs))
+    assert is_at_most(np.mean(false), 100, 0.05)

@@ -303,3 +303,25 @@ def test_tests_ratios_and_intervals_of_a_difference_agree(seed, correlation):
             scaled = intervals.scaled(least, other)
             touching = intervals.difference((one, least * two), (ends, scaled), correlation)
             assert touching(level)[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_what_is_added_without_any_unlike_prompt_is_a_fifth_of_a_prompt():
+    """(a + sqrt(v) (g + hypot(t, g))) / (1 + a), of a = 1/50, v = a/10, g = 1.25 (v/10) / v^1.5."""
+    a, t = 0.02, scipy.stats.t.isf(0.025, 9)
+    v = a / 10
+    g = 1.25 * v / 10 / v**1.5
+    expected = (a + math.sqrt(v) * (g + math.hypot(t, g))) / (1 + a)
+    assert intervals.prompt_mean(*of_prompts([0] * 10))(0.05)[1] == pytest.approx(expected)
+
+
+def test_the_bound_of_bernstein_by_hand():
+    """Of independent pairs, 0 or 1 with the mean 0.2: |0.2 - c| is the bound."""
+    means, blocks, delta = np.array([1, 0.2, 1, 0.2, 0.2]), 500, 0.05
+    low, high = intervals.bernstein(means, blocks, delta)
+    x = math.log(3 / delta) / blocks
+    for c in (low, high):
+        largest, square = max(c, 1 - c) * x, 0.2 - 2 * c * 0.2 + c**2
+        bound = 4 / 3 * largest + math.sqrt(largest**2 + 2 * x * square)
+        assert abs(0.2 - c) == pytest.approx(bound)
+    assert low < 0.2 < high
+    assert intervals.bernstein(means, 3, delta) == (0.0, 1.0)

@@ -286,3 +286,15 @@ def test_stepping_down_many_statistics_takes_the_largest_of_those_left():
         told |= further
     assert 0 < told.sum() < told.size
     np.testing.assert_array_equal(multiplicity.stepped_down(observed, drawn, 0.3), told)
+
+
+def test_deletions_of_unequal_groups_by_hand():
+    """Busing, Meijer and van der Leeden (1999), eq. 7 and 8, of three groups."""
+    shares, whole = np.array([0.5, 0.3, 0.2]), 2.0
+    deleted = np.array([1.5, 2.5, 2.1])
+    h = 1 / shares
+    estimate = 3 * whole - np.sum((1 - 1 / h) * deleted)
+    pseudo = h * whole - (h - 1) * deleted
+    variance = np.mean((pseudo - estimate) ** 2 / (h - 1))
+    found = influences.group_influences([whole, 2 * whole], [deleted, 2 * deleted], shares)
+    same(influences.root_mean_square(found), math.sqrt(variance) * np.array([1, 2]))
