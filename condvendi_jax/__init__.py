@@ -5,7 +5,7 @@ owes to the prompts T. See the README for a tour, `evaluate` and `compare` for t
 errors in one call, and `decompose` for the scores alone.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 import lazy_loader
 
