@@ -7,11 +7,11 @@ from condvendi_jax import __version__
 from condvendi_jax.cli import command
 
 _VERBS = {
-    "score": "the scores of one model's outputs, with errors",
-    "compare": "several models side by side, and whether they differ",
-    "plan": "how many prompts, and answers to each, a difference takes",
-    "report": "the models of compare as a page of HTML, with the outputs behind the scores",
-    "enough": "whether to ask a model again, after each answer of a stream",
+    "score": "score one model's outputs, with 95% intervals",
+    "compare": "compare several models, and test whether they differ",
+    "plan": "how many prompts and answers you need to find a difference",
+    "report": "compare models as a page of HTML, with their answers or pictures",
+    "enough": "after each answer, whether to ask the model again",
 }
 
 
@@ -33,8 +33,9 @@ def main(argv: list[str]) -> int | None:
 
 
 def _help() -> str:
-    lines = ["Prompt-aware diversity scores of generative models.", ""]
-    lines += ["usage: condvendi VERB [--flag=value ...]", ""]
+    lines = ["How diverse are the answers of generative models to one prompt?", ""]
+    lines += ["usage: condvendi VERB [--flag=value ...]"]
+    lines += ["       condvendi compare a.jsonl b.jsonl", "       condvendi --version", ""]
     lines += [f"  {verb:<9}{words}" for verb, words in _VERBS.items()]
     return "\n".join([*lines, "", "condvendi VERB --help lists the flags of each."])
 

@@ -77,7 +77,8 @@ def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list
     names: dict[str, str] = {}  # What each stands for where it has no value.
     for field, hint, several in own_first:
         read, words = functools.partial(_read, hint, several), _help(field, several)
-        settings: Any = {"action": "append", "default": hidden, "type": read, "metavar": "VALUE"}
+        settings: Any = {"action": "append", "default": hidden, "type": read}
+        settings["metavar"] = "true|false" if hint is bool else "VALUE"
         on, off = f"--{field.name}", f"--no{field.name}"
         parser.add_argument(on, help=words.replace("%", "%%"), **settings)
         names |= {on: f"{on}=true", off: f"{on}=false"} if hint is bool else {on: on}
@@ -104,7 +105,8 @@ def _help(field: dataclasses.Field, several: bool) -> str:
     rules, default = field.metadata, field.default
     words = ["several are separated by commas"] * several
     words += [f"only with --{name}={value}" for name, value in rules.get("needs", {}).items()]
-    words += [f"default {_text(default, ',')}"] * (default not in (None, ()))
+    words += [f"default {_text(default, ',')}"] * (default not in (None, (), False))
+    words += [f"--no{field.name} turns it off"] * (default is True)
     words += [f"of {_text(choices)}" for choices in [rules.get("choices")] if choices]
     return rules["help"] + (f" ({'; '.join(words)})" if words else "")
 

@@ -49,7 +49,7 @@ class Options:
     prompts_key: str | None = flag(None, "The array to read from a file of prompts.")
     image_encoder: str | None = flag(None, WORDS["image_encoder"])
     text_encoder: str | None = flag(None, WORDS["text_encoder"])
-    encoder_device: str | None = flag(None, "Of encoders by name: cuda, mps, cpu; else the best.")
+    encoder_device: str | None = flag(None, "Device of encoders by name; the best if unset.")
     encoder_batch_size: int = flag(32, "Items of a forward pass of encoders by name.")
     similarity: str | None = flag(None, WORDS["similarity"], excludes=("class_field",))
     class_field: str | None = flag(None, WORDS["class_field"], excludes=("text_encoder", "cache"))
@@ -68,14 +68,16 @@ class Options:
     draws: int | None = flag(None, WORDS["draws"])
     batch_field: str | None = flag(None, WORDS["batch_field"])
     clean: bool = flag(True, WORDS["clean"])
-    kernel: str = flag("gaussian", "The kernel of both.", choices=("gaussian", "cosine"))
+    kernel: str = flag(
+        "gaussian", "The kernel of outputs and prompts.", choices=("gaussian", "cosine")
+    )
     output_bandwidth: float | None = flag(None, WORDS["output_bandwidth"], check=check_bandwidth)
     prompt_bandwidth: float | None = flag(
         None, WORDS["prompt_bandwidth"], check=check_bandwidth, excludes=("equal_prompts",)
     )
     equal_prompts: bool = flag(False, WORDS["equal_prompts"], excludes=("similar_prompts",))
     similar_prompts: bool = flag(False, WORDS["similar_prompts"])
-    rule: str | None = flag(None, WORDS["rule"], choices=tuple(bandwidth.RULES))
+    rule: str | None = flag(None, WORDS["rule"], choices=(*bandwidth.RULES, bandwidth.AUTO))
     order: tuple[float, ...] = flag((2.0, 1.0), WORDS["order"], check=checks.check_order)
     truncation: int | None = flag(None, WORDS["truncation"], check=checks.check_truncation)
     method: str | None = flag(None, WORDS["method"], choices=tuple(computation.BY_NAME))
@@ -88,7 +90,7 @@ class Options:
     latex_details: Target | None = flag(None, WORDS["latex_details"])
     record: Target | None = flag(None, WORDS["record"], endings=(".json",))
     x64: bool = flag(False, "Compute in float64.")
-    overwrite: bool = flag(False, "Replace files that exist, but none that is read.")
+    overwrite: bool = flag(False, "Replace output files that exist, never an input.")
     verbose: bool = flag(False, WORDS["verbose"])
 
     def __post_init__(self) -> None:

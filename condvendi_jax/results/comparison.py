@@ -24,7 +24,7 @@ from condvendi_jax.statistics.reasons import Reason, Saturated, first
 MATCHED = {"rows": "matched row by row", "prompts": "matched by equal prompts"}
 MATCHED["labels"] = "matched by the labels of their groups"
 #: What the column of letters says, of the score before it.
-ALIKE = "alike: models that share a letter cannot be told apart by the score before it"
+ALIKE = "alike: models that share a letter cannot be told apart by the score to its left"
 MATCHED["none"] = "not matched: errors of differences are those of independent samples"
 
 

@@ -364,9 +364,11 @@ def about_rows(evaluations: Collection[Evaluation]) -> Iterator[str]:
     yield chosen_kernels(first.bandwidths, first.noun)
     if not first.paired:
         yield "Without prompts: part of this diversity may be that of the prompts"
-    if any(one.curve for result in evaluations if (one := result.one_prompt)):
-        words = "conditional and information compare similar prompts, too"
-        yield f"At most: with about 95% confidence; {words}"
+    known = [one for result in evaluations if (one := result.one_prompt)]
+    if any("at most" in one.in_words() for one in known):
+        yield "At most: with about 95% confidence"
+    if any(one.curve for one in known):
+        yield "Conditional and information compare similar prompts, too"
     if first.paired and any(result.weighted for result in evaluations):
         yield "Weights: given; where they are not integers, prompts count by them, not each once"
 
