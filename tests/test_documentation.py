@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from unittest import mock
@@ -103,6 +104,7 @@ def folder(tmp_path, monkeypatch):
         Image.fromarray(colours).save(tmp_path / "pictures" / f"{index}.png")
         rows.append(f"{index}.png,{word}")
     (tmp_path / "prompts.csv").write_text("\n".join(rows) + "\n")
+    shutil.copytree(ROOT / "docs/answers", tmp_path / "docs/answers")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The published weights are not here.

@@ -148,6 +148,9 @@ class StudyPlan(Result):
             share = spread.between / spread.variance(spread.answers)
             words = f"Of the variance of the difference at {spread.answers:.3g} answers, "
             words += f"{share:.0%} is between prompts, and more answers do not help against it"
+            if share < 0.5 and self.best.answers == round(spread.answers):
+                words = f"More than {self.best.answers} answers to each prompt may cost less: "
+                words += "to plan them, take a pilot with as many"
         once = [f"Each prompt was asked once. {self.twice}"] if self.twice else []
         return [claim, pilot, *once, "", self.table(), "", words, self.settings]
 

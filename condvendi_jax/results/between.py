@@ -99,8 +99,9 @@ class Between(Result):
     def notes(self) -> list[str]:
         """The meaning of an overlap, and where the errors come from."""
         notes = [
-            f"overlap: the share of their outputs that two models have in common{self._given}; 1 if"
-            " they say the same, 0 if nothing is common; unknown: too few repeats to tell"
+            "overlap: how often outputs of two models agree, over how often two of one model"
+            f" do{self._given}; 1 if they say the same, 0 if nothing is common; unknown: too few"
+            " repeats to tell"
             + (", - if they have no prompt in common" if np.isnan(self.overlaps).any() else "")
         ]
         both = "different models and overlaps"

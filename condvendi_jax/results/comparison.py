@@ -365,6 +365,8 @@ class Comparison(Result):
         lines += ["", self.summary(), "", *evaluations.about_rows(self.evaluations.values())]
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [evaluations.INTERVALS] if known else []
+        if self.bars.what.startswith("effectively"):
+            notes.append(evaluations.DIFFER)
         if any(ranking.unbiased for ranking in self.main):
             notes.append(f"RKE: {evaluations.UNBIASED}")
         if several and any(any(ranking.letters.values()) for ranking in self.main):
@@ -402,7 +404,8 @@ class Comparison(Result):
     def details(self) -> str:
         """The tables, and below them what their numbers mean."""
         rankings = [f"{ranking.name}: {ranking.in_full()}" for ranking in self.rankings]
-        parts = [[str(self.scores())], rankings]
+        said = [*self.headline(), *([self.verdict()] if len(self.models) > 1 else [])]
+        parts = [said, [str(self.scores())], rankings]
         if self.profile:
             parts.append([self.profile.heading(), *self.profile.leads()])
         if (differences := self.differences()).rows:

@@ -21,6 +21,7 @@ Limit = Literal["smallest", "largest", "equal"]
 HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
 ERRORS_COVER = "one standard error (sampling only, at these bandwidths)"
 INTERVALS = "[low, high]: 95%, over other samples at these bandwidths"
+DIFFER = "effectively: as many answers, all equally common, would agree as often"
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
 
@@ -343,6 +344,8 @@ class Evaluation(Result):
         lines += about_rows([self])
         if any(scored.errors_by for scored in self.orders):
             lines.append(INTERVALS)
+        if self.answers and not of_one_prompt({"": self}):
+            lines.append(tables.capitalized(DIFFER))
         if self.unbiased and any(scored.population for scored in self.orders):
             lines.append(f"Order 2: {UNBIASED}; plug-in: of these {self.noun}, the papers' score")
         return [*lines, *not_computed(self.failed), *read_lines(self.read), MORE]
@@ -350,7 +353,7 @@ class Evaluation(Result):
     def details(self) -> str:
         """The table, and below it all that was chosen, and what its numbers mean."""
         title = f"{self.n:,} {'pairs' if self.paired else self.noun}, {self.dtype}"
-        return "\n".join([title, str(self.table()), *self.notes()])
+        return "\n".join([title, meaning({"": self}), str(self.table()), *self.notes()])
 
 
 def read_lines(words: str) -> list[str]:
@@ -419,6 +422,7 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     first, given = next(iter(evaluations.values())), given_answers(evaluations)
     name, apart = "conditional" if first.paired else "vendi", []
     what, title, models, limit = f"different {first.noun} to one prompt", "", [], math.nan
+    effective = "effectively " * bool(given)
     for model, one in (known := of_one_prompt(evaluations)).items():
         bar = Bar(model, one.value, one.low, one.high)
         most = bar._replace(low=1.0, high=one.at_most, words=one.in_words())
@@ -436,7 +440,8 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     if not known:
         decomposition = first.orders[place].decomposition
         title = score_name(name, decomposition.order, decomposition.truncation)
-        what = f"different {first.noun}" + " for similar prompts" * (first.paired and not given)
+        what = f"{effective}different {first.noun}"
+        what += " for similar prompts" * (first.paired and not given)
         what += f" to a prompt, of {given}" if given else ""
         if given and first.unbiased:  # Not the score, which is for any number of answers.
             title, limit = "", max(e.answers[1] for e in evaluations.values() if e.answers)
@@ -458,7 +463,7 @@ def meaning(evaluations: Mapping[str, Evaluation]) -> str:
     things = first.noun if given or not first.paired else "pairs of output and prompt"
     start, verb = f"{numbers.what}: about", ""
     if given:
-        start, verb = f"of {given} {things} to a prompt, about", " differ"
+        start, verb = f"of {given} {things} to a prompt, effectively", " differ"
     shown = [f"{tables.rough(bar.value)} ({bar.model})" for bar in numbers.models]
     shown[0] = f"{tables.rough(top.value)}{verb}" + (f" ({top.model})" if shown[1:] else "")
     by = numbers.by and f", by {numbers.by}"

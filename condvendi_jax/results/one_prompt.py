@@ -210,7 +210,7 @@ class Bars(NamedTuple):
     """The numbers of several models, the most diverse first.
 
     Attributes:
-      what: the numbers in words, as 'different answers to a prompt, of 8'.
+      what: the numbers in words, as 'effectively different answers to a prompt, of 8'.
       models: a bar for each model.
       by: the name of the score; '' where it is that of one prompt.
       limit: what the numbers are at most; NaN without a limit.

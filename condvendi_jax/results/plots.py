@@ -140,7 +140,7 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
     label = f"{score_name(name, profile.order, None)} (effective number)"
     if limit > 1:
         panel.set_ylim(1, limit)
-        label = f"different answers, of {limit:,}"
+        label = f"effectively different answers, of {limit:,}"
     else:
         panel.set_yscale("log")
         low, high = _reach(drawn, np.where(saturated[..., None], math.nan, bands))
@@ -161,7 +161,8 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
     if any(profile.models):  # As their scores are at the chosen bandwidth.
         order = np.argsort(-values[:, np.abs(np.log(widths / chosen)).argmin()], kind="stable")
         lines = [panel.lines[k] for k in order]
-        picture.legend(handles=lines, loc="outside right upper", fontsize=_SMALL, frameon=False)
+        beside: Any = {"loc": "upper left", "bbox_to_anchor": (1, 1), "borderaxespad": 0}
+        panel.legend(handles=lines, fontsize=_SMALL, frameon=False, **beside)
     return picture
 
 

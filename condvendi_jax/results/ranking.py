@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -229,11 +229,12 @@ class Ranking(Result):
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
         kinds = {self.equal: within, f"neither different nor {self.equal}": alike}
         lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
-        return tables.capitalized("; ".join(filter(None, [*lines, self._missed])))
+        return tables.capitalized(
+            "; ".join(filter(None, [*lines, self._missed([*within, *alike])]))
+        )
 
-    @property
-    def _missed(self) -> str:
-        ratios = [d.detectable for d in self.differences if math.isfinite(d.detectable)]
+    def _missed(self, differences: Iterable[Difference]) -> str:
+        ratios = [d.detectable for d in differences if math.isfinite(d.detectable)]
         if not ratios:
             return ""
         least, *most = dict.fromkeys(tables.percent(ratio) for ratio in (min(ratios), max(ratios)))
@@ -267,12 +268,17 @@ class Ranking(Result):
                 others = [*self.values.keys() - {*ahead}]
                 whom = others[0] if len(others) == 1 else "every other model"
                 words = f"{ahead[0]} leads: it is more diverse than {whom}"
+                ratios = [self.ratio_in_words(d) for d in self.differences[:1]]
+                if len(others) == 1 and ratios != ["-"]:
+                    words = f"{ahead[0]} leads: it is {ratios[0]} times as diverse as {whom}"
                 if self.rank_sets[ahead[0]] != (1, 1):
                     words = f"{ahead[0]} leads, but is not told apart from every other model"
         elif self.states == {"equal"}:
             words = f"The models are {self.equal}"
         else:
-            words = ": ".join(filter(None, ["No difference is shown", self._missed]))
+            words = ": ".join(
+                filter(None, ["No difference is shown", self._missed(self.differences)])
+            )
         pairs = turning and f" The order changes with the bandwidth ({tables.listed(turning)})."
         return f"{words}.{pairs or ''}"
 

@@ -150,10 +150,10 @@ def test_the_help_has_every_flag_with_its_default_and_rules(word, capsys, monkey
         "share": "A share. (default 0.5)",
         "count": "A count. (default 2)",
         "picture": "A file.",
-        "quiet": "Says less. (default true)",
+        "quiet": "Says less. (default true; --noquiet turns it off)",
         "kernel": "The kernel. (default gaussian; of gaussian, cosine)",
         "width": "Its width. (only with --kernel=gaussian)",
-        "loud": "Says 100% more. (default false)",
+        "loud": "Says 100% more.",
     }
     shown = [line.split(maxsplit=2) for line in lines if line.startswith("  --")]
     assert {name: text for name, _, text in shown} == {f"--{k}": v for k, v in expected.items()}

@@ -350,7 +350,7 @@ def test_a_figure_names_lines_by_their_scores_and_shades_what_is_saturated():
     assert 0 < both.sum() < both.size == both.sum() + np.isfinite(panel.lines[0].get_ydata()).sum()
     assert len(panel.patches) == both.sum()
     assert panel.lines[-1].get_xdata()[0] == pytest.approx(0.8)  # The chosen bandwidth.
-    (legend,) = found.plot("vendi").legends
+    legend = found.plot("vendi").axes[0].get_legend()
     order = np.argsort(-found.values.vendi[:, found.multiples.tolist().index(1)])
     assert [text.get_text() for text in legend.texts] == [("\\$a", "b")[k] for k in order]
     assert found.plot().get_suptitle().replace("\n", " ") == found.verdict()
@@ -361,7 +361,7 @@ def test_a_figure_names_lines_by_their_scores_and_shades_what_is_saturated():
     named = {name: getattr(found, name) for name in ("values", "bands", "saturated")}
     seven = {k: v.map(lambda x: np.repeat(x[:1], 7, axis=0)) for k, v in named.items()}
     seven |= {"models": tuple("abcdefg"), "pairs": (), "n": found.n[:1] * 7}
-    assert len(dataclasses.replace(found, **seven).plot().legends[0].texts) == 7
+    assert len(dataclasses.replace(found, **seven).plot().axes[0].get_legend().texts) == 7
 
 
 def test_a_figure_counts_the_given_answers_where_prompts_repeat():
@@ -369,7 +369,9 @@ def test_a_figure_counts_the_given_answers_where_prompts_repeat():
     pair = {name: rng.normal(size=(96, 3)).astype(np.float32) for name in "ab"}
     found = cv.compare(pair, prompts, output_kernel=cv.Gaussian(1.0), orders=[2])
     (panel,) = found.profile.plot().axes
-    assert panel.get_ylim() == (1, 8) and panel.get_ylabel() == "different answers, of 8"
+    assert (
+        panel.get_ylim() == (1, 8) and panel.get_ylabel() == "effectively different answers, of 8"
+    )
     for line, evaluation in zip(panel.lines, found.evaluations.values(), strict=False):
         drawn = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
         assert drawn[1.0] == pytest.approx(evaluation.order(2).given.value, rel=1e-5)
