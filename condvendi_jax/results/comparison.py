@@ -366,7 +366,7 @@ class Comparison(Result):
         known = not all(map(math.isnan, main.standard_errors.values()))
         notes = [evaluations.INTERVALS] if known else []
         if self.bars.what.startswith("effectively"):
-            notes.append(evaluations.DIFFER)
+            notes.append(evaluations.DIFFER.format(self.first.noun))
         if any(ranking.unbiased for ranking in self.main):
             notes.append(f"RKE: {evaluations.UNBIASED}")
         if several and any(any(ranking.letters.values()) for ranking in self.main):

@@ -21,7 +21,7 @@ Limit = Literal["smallest", "largest", "equal"]
 HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
 ERRORS_COVER = "one standard error (sampling only, at these bandwidths)"
 INTERVALS = "[low, high]: 95%, over other samples at these bandwidths"
-DIFFER = "effectively: as many answers, all equally common, would agree as often"
+DIFFER = "effectively: as many {}, all equally common, would agree as often"
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 _ROUNDED = 0.01  # Rounding may move a score by this share of it without a note.
 
@@ -345,7 +345,7 @@ class Evaluation(Result):
         if any(scored.errors_by for scored in self.orders):
             lines.append(INTERVALS)
         if self.answers and not of_one_prompt({"": self}):
-            lines.append(tables.capitalized(DIFFER))
+            lines.append(tables.capitalized(DIFFER.format(self.noun)))
         if self.unbiased and any(scored.population for scored in self.orders):
             lines.append(f"Order 2: {UNBIASED}; plug-in: of these {self.noun}, the papers' score")
         return [*lines, *not_computed(self.failed), *read_lines(self.read), MORE]

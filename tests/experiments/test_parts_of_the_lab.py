@@ -203,13 +203,13 @@ def test_marked_tokens_and_tables_are_written_anew(facts):
     text = (
         "It is **9<!--value.sel(n=10):.0%-->** of 3<!--value[1]:,.1f-->, "
         "[7<!--value.n.max():d-->,\n8<!--sorted(value.values)[0]:.2f-->] by X<!--human.best:s-->.\n"
-        "<!--table table-->\nold\n<!--end of table-->\n"
+        "<!--table:table-->\nold\n<!--/table-->\n"
     )
     assert pages.filled(text, "convergence") == (
         "It is **50%<!--value.sel(n=10):.0%-->** of 1,234.5<!--value[1]:,.1f-->, "
         "[20<!--value.n.max():d-->,\n"
         "0.50<!--sorted(value.values)[0]:.2f-->] by MiniLM<!--human.best:s-->.\n"
-        "<!--table table-->\n|n|value|\n|---|---|\n|10|0.5|\n<!--end of table-->\n"
+        "<!--table:table-->\n|n|value|\n|---|---|\n|10|0.5|\n<!--/table-->\n"
     )
     for mark in ("1<!--value.sel(n=11):.1f-->", "1<!--nothing:.1f-->", "1<!--value:.1f-->"):
         with pytest.raises(ValueError, match="convergence: "):
@@ -221,7 +221,7 @@ FREE = [
     "CV figs 2, 3 and 19; CV-early figure 22; RKE Theorems 3, 6; CV section 6 (eq. 14)",
     "`x = 5` in [a](a_7.md#3), order 2 with 95% of 0.05 in 2025 by Llama-3.2-1B and gpt-4o",
     "```bash\n--n=5\n```",
-    "<!--table t-->\n|5|\n<!--end of table-->\n",
+    "<!--table:t-->\n|5|\n<!--/table-->\n",
     "on 5 and 0.5\n<!--given 5;0.5-->",
 ]
 BOUND = [
