@@ -84,6 +84,8 @@ class Dataset:
         outputs, cut, doubts = {**self.outputs}, collections.Counter[str](), []
         asked = of_each_model(self.prompts, self.outputs, "prompts")
         for name, said in self.texts.items():
+            if asked[name] is not None and len(asked[name]) != len(said):
+                continue  # `Pairs` says so.
             prompts = asked[name] if _are_texts(asked[name]) else [None] * len(said)
             without = cleaning.cleaned(said, [*prompts])
             cut.update(without.cut)

@@ -14,7 +14,7 @@ from condvendi_jax.results import evaluation as evaluations
 from condvendi_jax.results.between import Between
 from condvendi_jax.results.estimate import Quality
 from condvendi_jax.results.evaluation import Advice, Evaluation
-from condvendi_jax.results.one_prompt import Bars, notes_of
+from condvendi_jax.results.one_prompt import Bar, Bars, notes_of
 from condvendi_jax.results.profile import Profile
 from condvendi_jax.results.ranking import Ranking
 from condvendi_jax.statistics.multiplicity import holm
@@ -327,6 +327,10 @@ class Comparison(Result):
         """How many outputs of each model differ, in the order of the main ranking."""
         bars = evaluations.bars(self.evaluations)
         by_name, letters = {bar.model: bar for bar in bars.models}, self.main[0].letters
+        if bars.by and self.at:  # Of unequal numbers of answers: scores at those of all.
+            for name in by_name:
+                score = self.main[0].estimate(name)
+                by_name[name] = Bar(name, score.value, *(score.ends or (math.nan, math.nan)))
         ranked = (by_name[model]._replace(letters=marks) for model, marks in letters.items())
         return bars._replace(models=tuple(ranked))
 
@@ -343,7 +347,7 @@ class Comparison(Result):
     def headline(self) -> list[str]:
         """How many outputs differ and, where prompts do, of which prompts that is."""
         shared = [f"{self.shared_prompts}."] if self.shared_prompts else []
-        return [evaluations.meaning(self.evaluations), *shared]
+        return [evaluations.meaning(self.evaluations, self.bars), *shared]
 
     def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, who leads, and the bandwidths."""
@@ -388,7 +392,7 @@ class Comparison(Result):
     def summary(self) -> tables.Table:
         """A short table: the main scores and, where prompts repeat, how many answers differ."""
         columns, main = [], self.main[0]
-        given = evaluations.given_answers(self.evaluations)
+        given = evaluations.counted_answers(self.evaluations)
         if given and main.order == 2 and main.unbiased:
             differ = {m: str(e.order(2).given) for m, e in self.evaluations.items()}
             columns.append((f"differ, of {given}", differ))

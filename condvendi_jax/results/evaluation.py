@@ -344,7 +344,7 @@ class Evaluation(Result):
         lines += about_rows([self])
         if any(scored.errors_by for scored in self.orders):
             lines.append(INTERVALS)
-        if self.answers and not of_one_prompt({"": self}):
+        if counted_answers({"": self}) and not of_one_prompt({"": self}):
             lines.append(tables.capitalized(DIFFER.format(self.noun)))
         if self.unbiased and any(scored.population for scored in self.orders):
             lines.append(f"Order 2: {UNBIASED}; plug-in: of these {self.noun}, the papers' score")
@@ -406,6 +406,13 @@ def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
     return tables.span(answers) if answers else ""
 
 
+def counted_answers(evaluations: Mapping[str, Evaluation]) -> str:
+    """`given_answers` where a number counts these: not of truncated scores, or unequal models."""
+    each = {result.answers for result in evaluations.values()}
+    cut = any(o.decomposition.truncation for e in evaluations.values() for o in e.orders)
+    return given_answers(evaluations) if len(each) == 1 and not cut else ""
+
+
 def of_one_prompt(evaluations: Mapping[str, Evaluation]) -> dict[str, OnePrompt]:
     """What is known of the outputs to one prompt, where the given answers do not say it."""
     known = {model: one for model, result in evaluations.items() if (one := result.one_prompt)}
@@ -419,7 +426,7 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     Of repeated prompts, how many of the given answers differ, or what is known of the outputs to
     one prompt; else a score, of order 2 if there is one, unbiased unless nearly all rows differ.
     """
-    first, given = next(iter(evaluations.values())), given_answers(evaluations)
+    first, given = next(iter(evaluations.values())), counted_answers(evaluations)
     name, apart = "conditional" if first.paired else "vendi", []
     what, title, models, limit = f"different {first.noun} to one prompt", "", [], math.nan
     effective = "effectively " * bool(given)
@@ -441,7 +448,8 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
         decomposition = first.orders[place].decomposition
         title = score_name(name, decomposition.order, decomposition.truncation)
         what = f"{effective}different {first.noun}"
-        what += " for similar prompts" * (first.paired and not given)
+        what += " for similar prompts" * (first.paired and not first.answers)
+        what += " to a prompt" * bool(first.answers and not given)
         what += f" to a prompt, of {given}" if given else ""
         if given and first.unbiased:  # Not the score, which is for any number of answers.
             title, limit = "", max(e.answers[1] for e in evaluations.values() if e.answers)
@@ -450,17 +458,17 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
     return Bars(what, tuple(models), title, limit, apart)
 
 
-def meaning(evaluations: Mapping[str, Evaluation]) -> str:
-    """How many outputs of each model differ, in a sentence: the numbers of `bars`.
+def meaning(evaluations: Mapping[str, Evaluation], numbers: Bars | None = None) -> str:
+    """How many outputs of each model differ, in a sentence: the numbers, or those of `bars`.
 
     A second sentence says what these data cannot tell.
     """
     first = next(iter(evaluations.values()))
     if known := of_one_prompt(evaluations):
         return in_a_sentence(known, first.noun)
-    numbers, given = bars(evaluations), given_answers(evaluations)
+    numbers, given = numbers or bars(evaluations), counted_answers(evaluations)
     apart, top = numbers.apart, numbers.models[0]
-    things = first.noun if given or not first.paired else "pairs of output and prompt"
+    things = first.noun if first.answers or not first.paired else "pairs of output and prompt"
     start, verb = f"{numbers.what}: about", ""
     if given:
         start, verb = f"of {given} {things} to a prompt, effectively", " differ"

@@ -140,7 +140,7 @@ def test_records_alone_give_the_comparison_of_the_answers(made, options):
     found, expected = inference.leaderboard(made, **options), compared(**options)
     same(found, expected)
     assert {*found.ranking("conditional", 2).letters.values()} > {"a"}
-    assert "Of 4 to 6 outputs to a prompt" in str(found) and "3 of 3 records" in str(found)
+    assert "by Conditional-RKE." in str(found) and "3 of 3 records" in str(found)
 
 
 def test_models_are_compared_on_the_prompts_that_they_share(made):

@@ -208,3 +208,17 @@ def test_pictures_mark_the_alarm_the_chosen_size_and_both_ends(results):
     picture = rows.plot(PROMPTS)
     assert picture.axes[0].texts[0].get_text() == str(min(by_prompt, key=by_prompt.get))
     assert picture.axes[0].patches[-1].get_width() == max(by_prompt.values())
+
+
+def test_a_first_number_counts_answers_only_where_models_have_equally_many_and_no_score_is_cut():
+    kinds = np.array([[0, 0, 1, 1, 2, 3]] * 10) + 10 * np.arange(10)[:, None]
+    prompts, labels = np.repeat(np.arange(10), 6), {"output_kernel": cv.Indicator()}
+    cut = cv.evaluate(kinds.reshape(-1, 1), prompts, orders=[2], truncation=9, **labels)
+    assert "Different outputs to a prompt: about " in str(cut) and "effectively" not in str(cut)
+    assert ", by Conditional-RKE, t = 9." in str(cut)
+    models = {"six": kinds.reshape(-1, 1), "two": kinds[:, 1:3].reshape(-1, 1)}
+    asked = {"six": prompts, "two": np.repeat(np.arange(10), 2)}
+    found = cv.compare(models, asked, orders=[1], profile=False, **labels)
+    values = found.ranking("conditional", 1).values
+    assert {bar.model: bar.value for bar in found.bars.models} == values
+    assert f"about {values['six']:.2g} (six)" in str(found) and "differ, of" not in str(found)
