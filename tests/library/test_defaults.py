@@ -119,7 +119,7 @@ def test_texts_are_embedded_by_the_encoder_that_is_named(tmp_path, monkeypatch):
     uneven = {"a": lists[0], "b": [each[: k + 1] for k, each in enumerate(lists[0])]}
     compared = cv.compare(uneven, lists[1], encoder="fake_encoders:Means", orders=[2])
     assert "embedded by means" in compared.details()
-    assert compared.n == {"a": 16, "b": 13} and str(compared).startswith("Of 2 to 4 answers to")
+    assert compared.n == {"a": 16, "b": 13} and ", by Conditional-RKE." in str(compared)
     with pytest.raises(ValueError, match="outputs of b: expected lists of answers to 5 prompts"):
         cv.compare({"a": lists[0], "b": lists[0][:4]}, lists[1], encoder=Means())
     of_texts, of_models = ({"a": x, "b": x[::-1]} for x in (texts, embedded[0]))
