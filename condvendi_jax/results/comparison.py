@@ -330,7 +330,8 @@ class Comparison(Result):
         if bars.by and self.at:  # Of unequal numbers of answers: scores at those of all.
             for name in by_name:
                 score = self.main[0].estimate(name)
-                by_name[name] = Bar(name, score.value, *(score.ends or (math.nan, math.nan)))
+                low, high = score.ends or (math.nan, math.nan)
+                by_name[name] = Bar(name, score.value, low, high)
         ranked = (by_name[model]._replace(letters=marks) for model, marks in letters.items())
         return bars._replace(models=tuple(ranked))
 
