@@ -245,7 +245,11 @@ REFUSED = {  # Outputs, prompts, and words that say what to pass.
     "bytes that are no text": ([b"\xe4", b"a"], ["p", "q"], "utf-8"),
     "a dictionary of lists": (dict.fromkeys(ASKED, SAID[:3]), None, r"list\(outputs.values\(\)\)"),
     "one prompt as a text": (SAID, "Do you?", r"expected 24, .* `prompts = \[prompt\]"),
-    "prompts that are pairs": (SAID, [(name, 0) for name in ASKED], "For texts, numbers or labels"),
+    "prompts that are pairs": (
+        np.eye(24, dtype=np.float32),
+        [(name, 0) for name in ASKED],
+        "For texts, numbers or labels",
+    ),
     "clusters with NaN": (np.array([0, 1, np.nan] * 8), ASKED, r"NaN is no class.*astype\(int\)"),
     "tokens in place of texts": (
         [[12, 7, 9], [4, 4], [12, 7, 9]] * 8,

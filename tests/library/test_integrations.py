@@ -90,7 +90,7 @@ def test_inspect_has_the_numbers_of_samples_and_keeps_the_parameters(
     assert all(map(math.isnan, measure(scores[:1]).values()))
     assert "Ask for more answers to each prompt: epochs=10" in caplog.text
     with pytest.raises(ValueError, match="bandwidth"):
-        importlib.import_module(INSPECT).answer_diversity(bandwidth=0)
+        importlib.import_module(INSPECT).answer_diversity(**OPTIONS | {"bandwidth": 0})
 
 
 @pytest.mark.filterwarnings("ignore")  # Those of Inspect's own dependencies.
