@@ -408,9 +408,9 @@ def given_answers(evaluations: Mapping[str, Evaluation]) -> str:
 
 def counted_answers(evaluations: Mapping[str, Evaluation]) -> str:
     """`given_answers` where a number counts these: not of truncated scores, or unequal models."""
-    each = {result.answers for result in evaluations.values()}
+    numbers = {result.answers for result in evaluations.values()}
     cut = any(o.decomposition.truncation for e in evaluations.values() for o in e.orders)
-    return given_answers(evaluations) if len(each) == 1 and not cut else ""
+    return given_answers(evaluations) if len(numbers) == 1 and not cut else ""
 
 
 def of_one_prompt(evaluations: Mapping[str, Evaluation]) -> dict[str, OnePrompt]:
