@@ -33,13 +33,17 @@ def student(freedom: Any, level: Any = _USUAL) -> Any:
     """Half the width of an interval by Student's t, in standard errors."""
     if (level is LEVELS or level is _USUAL) and isinstance(freedom, (int, float)):
         return _student(float(freedom), level is LEVELS)
-    return -scipy.special.stdtrit(freedom, np.asarray(level) / 2)
+    return _quantile(freedom, np.asarray(level))
 
 
 @functools.lru_cache(maxsize=1024)
 def _student(freedom: float, at_levels: bool) -> Any:
     """Many intervals have the same freedom."""
-    return -scipy.special.stdtrit(freedom, (LEVELS if at_levels else _USUAL) / 2)
+    return _quantile(freedom, LEVELS if at_levels else _USUAL)
+
+
+def _quantile(freedom: Any, level: Any) -> Any:
+    return np.maximum(-scipy.special.stdtrit(freedom, level / 2), 0)  # Rounding, at level 1.
 
 
 def symmetric(value: float, error: float, freedom: float) -> Ends:

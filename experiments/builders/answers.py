@@ -77,7 +77,8 @@ def _curated(repository: Repository) -> list[tuple[str, str, Records]]:
 
 def stored(rows: np.ndarray) -> Rows:
     """Rows in steps, as a table of those that differ."""
-    return np.unique(rounded(rows, STEP), axis=0, return_inverse=True)
+    distinct, index = np.unique(rounded(rows, STEP), axis=0, return_inverse=True)
+    return distinct, index.reshape(-1)  # NumPy 2.0 gives it a second axis.
 
 
 def prompt_number(record: Mapping[str, Any]) -> int:
