@@ -174,9 +174,9 @@ def _section(outcome: Outcome, *, constants: bool = True) -> str:
     words, told = outcome.label.lower(), entry.name in _SHOWN
     words = "ours" if entry.kind is Kind.OURS else words
     words = f"[{words}](#each-error-in-a-few-words)" if told else words
-    parts = [f"### {entry.name}", f"**{entry.source}**: {words}.", f"$$\n{stated.form.text}\n$$"]
+    parts = [f"### {entry.name}", f"**{entry.source}**: {words}.", f"$${stated.form.text}$$"]
     if last is not stated:
-        parts.append(f"Corrected:\n\n$$\n{last.form.text}\n$$")
+        parts.append(f"Corrected:\n\n$${last.form.text}$$")
     if entry.assumptions:
         # A word gets a capital letter, a symbol does not.
         assumed = latex.shown(entry.assumptions)
