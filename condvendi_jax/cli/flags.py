@@ -61,9 +61,9 @@ def fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
 
 
 def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list[str], Flags]:
-    """Returns the words of a command line that are no flags, and its flags; the last value counts.
+    """Returns the words of a command line that are no flags, and its flags.
 
-    ValueError where a flag is unknown or refused. A request for help, which starts with the
+    ValueError where a flag is unknown, refused or given twice. A request for help, which starts with the
     docstring of `kind` and the `usage`, ends the process.
     """
     hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
@@ -93,7 +93,12 @@ def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
     given = vars(parsed)
-    return given.pop(" words", []), _made(kind, given)
+    rest = given.pop(" words", [])
+    for name, values in given.items():
+        if len(values) > 1:
+            mend = "give it once. If it takes several values, separate them by commas"
+            raise ValueError(f"--{name}: is given {len(values)} times; {mend}.")
+    return rest, _made(kind, {name: value for name, (value,) in given.items()})
 
 
 class _Parser(argparse.ArgumentParser):
@@ -130,11 +135,11 @@ def _read(hint: Any, several: bool, text: str) -> Any:
     return tuple(values) if several else values[0]
 
 
-def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
+def _made(kind: type[Flags], given: Mapping[str, Any]) -> Flags:
     """The dataclass, and those that are its fields; ValueError where a value breaks a rule."""
     known = dataclasses.fields(typing.cast(Any, kind))
     groups = [(f.name, type(f.default)) for f in known if dataclasses.is_dataclass(f.default)]
-    values = {f.name: given[f.name][-1] for f in known if "help" in f.metadata and f.name in given}
+    values = {f.name: given[f.name] for f in known if "help" in f.metadata and f.name in given}
     made = kind(**{name: _made(group, given) for name, group in groups}, **values)
     for field in known:
         value = getattr(made, field.name)
