@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import errno
+import glob
 import gzip
 import io
 import json
@@ -238,7 +239,8 @@ def check_targets(
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
-    Targets are by flag. `overwrite` allows files that are not empty to be replaced, but no sources.
+    Targets are by flag; sources may be patterns. `overwrite` allows files that are not empty to be
+    replaced, but no sources.
     """
     wanted = {flag: expanded(path) for flag, path in targets.items()}
     checked: dict[str, pathlib.Path] = {}
@@ -259,7 +261,8 @@ def check_targets(
     for reader, paths in sources.items():
         for source in map(expanded, paths):
             folder = os.path.realpath(source) if source.is_dir() else None
-            names = [source, *(source.iterdir() if folder else ())]  # Some may be links.
+            matches = map(pathlib.Path, glob.glob(str(source), recursive=True))
+            names = [source, *(source.iterdir() if folder else matches)]  # Some may be links.
             for flag, target in checked.items():
                 inside = folder and target.exists() and target.is_relative_to(folder)
                 if inside or any(_same(name, target) for name in names):

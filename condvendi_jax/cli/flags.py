@@ -63,8 +63,8 @@ def fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
 def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list[str], Flags]:
     """Returns the words of a command line that are no flags, and its flags.
 
-    ValueError where a flag is unknown, refused or given twice. A request for help, which starts with the
-    docstring of `kind` and the `usage`, ends the process.
+    ValueError where a flag is unknown, refused or given twice. A request for help, which starts
+    with the docstring of `kind` and the `usage`, ends the process.
     """
     hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
     what = f"{inspect.getdoc(kind)}\n\n{usage}".strip()

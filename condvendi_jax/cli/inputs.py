@@ -15,7 +15,7 @@ from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, flags
-from condvendi_jax.cli.options import Options, Source, Target, paths_in
+from condvendi_jax.cli.options import VIEWS, Options, Source, Target, paths_in
 from condvendi_jax.data import bandwidth, pairs
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
@@ -26,6 +26,7 @@ from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
 from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
+from condvendi_jax.records.formats import BESIDE
 from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
@@ -44,6 +45,7 @@ class Model(NamedTuple):
     path: str  # Of records without a name: they may be those of several models.
     prompts: str | None = None  # An array file, a file of texts, or the folder of the pictures.
     name: str | None = None
+    sources: Sequence[Any] = ()  # The files that are read for its outputs.
 
 
 def is_text(path: str) -> bool:
@@ -77,10 +79,13 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
     models: dict[str, Model] = {}
     for model, (name, path) in zip(names, named, strict=True):
         if model in models:
-            both = f"{models[model].path} and {path}"
-            raise ValueError(f"{model!r} names both {both}; give names, as name=path.")
+            if path == (other := models[model].path):
+                raise ValueError(f"{path}: is given twice; leave one out.")
+            both = f"{other} and {path}"
+            raise ValueError(f"{model!r} names both {both}; give other names, as name=path.")
         kind = "records" if answers else _kind_of(path)
-        models[model] = Model(kind, path, prompts.get(model, shared), name)
+        sources = _record_sources(path, given) if answers else [path]
+        models[model] = Model(kind, path, prompts.get(model, shared), name, sources)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
     _check(given, models)
@@ -193,13 +198,33 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         for flag in filter(given.is_set, names.split()):
             if not has_effect:
                 raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
-    # Every file that will be read, by the flag or the model that names it.
-    read: dict[str, list[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
-    for name, model in models.items():
-        reader = f"the model {name}" if len(models) > 1 else "this command"
-        read[reader] = [*record_files(model.path, _fields(given))] if answers else [model.path]
-    files.check_targets(given.paths(Target), read, overwrite=given.overwrite)
+    if given.cache is not None and files.expanded(given.cache).is_file():
+        raise ValueError(f"--cache={given.cache}: is a file; expected a folder, there or to be.")
+    _check_targets(given, models)
     jax.config.update("jax_enable_x64", given.x64)
+
+
+def _record_sources(path: str, given: Options) -> list[pathlib.Path]:
+    read = [*record_files(path, _fields(given))]
+    shown = [file for file in read if file.name == "display_predictions.json"]  # Of HELM.
+    return [*read, *(file.with_name(name) for file in shown for name in BESIDE)]
+
+
+def _check_targets(given: Options, models: Mapping[str, Model], names: Sequence[str] = ()) -> None:
+    """Refuses targets, also the records of `names`, that would replace a file that is read."""
+    # Every such file, by the flag or the model that names it.
+    read: dict[str, Sequence[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
+    for name, model in models.items():
+        read[f"the model {name}" if len(models) > 1 else "this command"] = model.sources
+    for name in VIEWS:  # A model by name may be a folder.
+        specs = [s for s in paths_in(getattr(given, name) or "") if s.startswith(PREFIXES)]
+        parts = [spec.partition(mark)[2] for spec in specs for mark in (":", "/", "local-dir:")]
+        read[f"--{name}"] = [part for part in parts if part and files.expanded(part).exists()]
+    if given.overwrite:  # Else no file that exists is replaced.
+        paths = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+        read["Python"] = [path for path in paths if isinstance(path, str)]
+    records = {f"--record ({path})": path for path in given.record_files(names).values()}
+    files.check_targets(given.paths(Target) | records, read, overwrite=given.overwrite)
 
 
 class Inputs(NamedTuple):
@@ -230,6 +255,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
     held, described, shared = whole = before.held if before else reading(given, models)
+    # Again, as now all modules are imported, and all models are known.
+    _check_targets(given, models, [*held.answers] if given.several else [])
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)

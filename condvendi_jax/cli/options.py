@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NewType, Self
 
 import numpy as np
@@ -28,7 +28,7 @@ from condvendi_jax.results.evaluation import warning_lines
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 
-_VIEWS = ("image_encoder", "text_encoder", "similarity")
+VIEWS = ("image_encoder", "text_encoder", "similarity")
 _OF_ONE = ("profile", "record", "latex", "latex_details", "csv_pairs")
 _SLUG = re.compile(r"[^\w.@+-]+")  # What names of models have, and those of files may not.
 WORDS = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ class Options:
 
     def views(self) -> dict[str, Self]:
         """The options under each encoder and similarity, which commas separate, by their names."""
-        parts = (map(str.strip, paths_in(getattr(self, name) or "")) for name in _VIEWS)
+        parts = (map(str.strip, paths_in(getattr(self, name) or "")) for name in VIEWS)
         image, text, compare = ([*filter(None, part)] for part in parts)
         encoders = itertools.product(image or [None], text or [None], [None])
         views: list[Any] = [*encoders] if image or text or not compare else []
@@ -119,8 +119,16 @@ class Options:
         if alone and len(views) > 1:
             expected = f"expected one encoder or similarity, received {len(views)}"
             raise ValueError(f"{expected}; compare takes several, without {', '.join(_OF_ONE)}.")
-        named = {", ".join(filter(None, v)): dict(zip(_VIEWS, v, strict=True)) for v in views}
+        named = {", ".join(filter(None, v)): dict(zip(VIEWS, v, strict=True)) for v in views}
         return {name: dataclasses.replace(self, **view) for name, view in named.items()}
+
+    def record_files(self, models: Iterable[str]) -> dict[str, str]:
+        """The file of --record of each of several models; {} without it."""
+        start = (self.record or "").removesuffix(".json")
+        paths = {name: f"{start}-{_SLUG.sub('_', name)}.json" for name in models if self.record}
+        if len({*paths.values()}) < len(paths):
+            raise ValueError(f"--record={self.record}: two models would have one file; rename one.")
+        return paths
 
     def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
         """The file of prompts of each model; none where all share one, or none."""
@@ -193,12 +201,8 @@ def write(
     def as_record(path: str) -> None:
         told = {"encoder": read.described}
         if isinstance(result, Comparison):
-            start, made = path.removesuffix(".json"), result.record(**told)
-            records = {f"{start}-{_SLUG.sub('_', model)}.json": made[model] for model in made}
-            if len(records) < len(made):
-                raise ValueError(f"--record={path}: two models would have one file; rename one.")
-            targets = {f"--record ({file})": file for file in records}
-            files.check_targets(targets, {}, overwrite=given.overwrite)
+            made = result.record(**told)
+            records = {file: made[model] for model, file in given.record_files(made).items()}
         else:
             file = pathlib.Path(read.described.get("outputs", ""))
             model = next(iter(read.described.get("answers", {})), file.stem)

@@ -183,19 +183,36 @@ def test_columns_and_the_default_encoder_are_named_and_told_of_long_texts(score,
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
 
 
+MINE = """
+import imported_by_mine
+
+class E(imported_by_mine.Means):
+    def __call__(self, one, other):
+        return 0.0
+"""
 READ = [
     f"{X} --json=x.npy",
     f"{X} {WIDTH} --groups_file=labels.txt --json=labels.txt",
     f"{X} --prompts=prompts.txt --json=./prompts.txt",
     "answers.txt --cache=kept --json=kept/rows.npz",
     "photos --json=photos/1.PNG",
+    "answers.txt --text_encoder=mine:E --json=mine.py",
+    "answers.txt --similarity=mine:E --json=imported_by_mine.py",
+    "answers.txt --text_encoder=st:photos --json=photos/1.PNG",
+    "answers.txt --text_encoder=open_clip:ViT-B-32/kept/rows.npz --json=kept/rows.npz",
+    "helm/display_predictions.json --json=helm/display_requests.json",
 ]
 
 
-def test_a_file_that_is_read_is_never_replaced(folder):
-    for name in ("kept/rows.npz", "photos/1.PNG"):
-        (folder / name).parent.mkdir()
-        (folder / name).write_text("kept")
+def test_a_file_that_is_read_is_never_replaced(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    said = '[{"instance_id": "id1", "predicted_text": "a"}]'
+    contents = {"kept/rows.npz": "kept", "photos/1.PNG": "kept", "mine.py": MINE}
+    contents |= {"imported_by_mine.py": "from fake_encoders import Means"}
+    contents |= {"helm/display_predictions.json": said, "helm/display_requests.json": "[]"}
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for words in READ:
         with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
@@ -277,7 +294,10 @@ BAD_INPUTS = {
     "score": "expected one model, each a file or the folder of its pictures, received 0",
     "score x.npy t.npy": "expected one model, each a file or the folder of its pictures, receive",
     "compare": "expected models, each a file or",
-    "compare x.npy x.npy": "'x.npy' names both x.npy and x.npy; give names",
+    "compare x.npy x.npy": "x.npy: is given twice; leave one out.",
+    "compare qa.jsonl qa.jsonl --prompt_field=question --answer_field=text": "qa.jsonl: is given t",
+    "compare m=x.npy m=t.npy": "'m' names both x.npy and t.npy; give other names, as name=path",
+    f"score {X} {WIDTH} --json=a.json --json=b.json": "--json: is given 2 times; give it once",
     "compare x= t.npy": "'x=': expected a path, or name=path",
     "compare absent x.npy": "absent: there is no such file or folder",
     # Flags that contradict one another, or do nothing.
@@ -299,6 +319,7 @@ BAD_INPUTS = {
     f"score {X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
     f"score {X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
     f"score {X} --kernel=cosine --profile=over.png": f"--profile=over.png: {NO_EFFECT}",
+    f"score answers.txt {FAKE} --cache=qa.jsonl": "--cache=qa.jsonl: is a file; expected a folder",
     f"score answers.txt {FAKE} --encoder_device=cpu": f"--encoder_device=cpu: {NO_EFFECT}",
     f"score answers.txt {FAKE} --encoder_batch_size=8": f"--encoder_batch_size=8: {NO_EFFECT}",
 }
