@@ -17,6 +17,7 @@ from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, flags
 from condvendi_jax.cli.options import VIEWS, Options, Source, Target, paths_in
 from condvendi_jax.data import bandwidth, pairs
+from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
 from condvendi_jax.encoders.named import PREFIXES
@@ -25,6 +26,7 @@ from condvendi_jax.inference.datasets import Dataset, compare_pairs
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
+from condvendi_jax.records.answers import CALLS
 from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
 from condvendi_jax.records.formats import BESIDE
 from condvendi_jax.records.record import WEIGHT_FIELD, Fields
@@ -33,6 +35,8 @@ _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "re
 _Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[records.Records, dict[str, Any], bool]
+_NO_EFFECT = "has no effect {}; leave it out, or see --help"
+_EQUAL = "where prompts repeat, as equal ones are then the same and all others differ"
 _OF_RECORDS = ("level", "equal_ratio", "one_population")
 _WRITTEN = ("csv", "csv_pairs", "json", "latex", "latex_details", "overwrite", "verbose")
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
@@ -174,8 +178,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     encoders = {e for v in given.views().values() for e in (v.image_encoder, v.text_encoder)}
     by_name = any(f"{encoder}".startswith(PREFIXES) for encoder in encoders)
     embedded = any(encoders) or not given.is_set("similarity", "class_field")
-    why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
-    for names, has_effect in {
+    has_effect = {
         "outputs_key": kind == "embeddings",
         "prompts_key": paired and not texts and not answers,
         "prompt_column": texts,
@@ -194,14 +197,19 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
         "method": given.order != (2.0,) or given.truncation is not None,  # Order 2 is exact.
-    }.items():
-        for flag in filter(given.is_set, names.split()):
-            if not has_effect:
-                raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
+    }
+    _refuse_idle(given, has_effect, "on these inputs beside the other flags")
     if given.cache is not None and files.expanded(given.cache).is_file():
         raise ValueError(f"--cache={given.cache}: is a file; expected a folder, there or to be.")
     _check_targets(given, models)
     jax.config.update("jax_enable_x64", given.x64)
+
+
+def _refuse_idle(given: Options, has_effect: Mapping[str, bool], where: str) -> None:
+    """Refuses a flag that was given where it has no effect; names are separated by spaces."""
+    for names in (names for names, effect in has_effect.items() if not effect):
+        for flag in filter(given.is_set, names.split()):
+            raise ValueError(f"--{flag}={getattr(given, flag)}: {_NO_EFFECT.format(where)}.")
 
 
 def _record_sources(path: str, given: Options) -> list[pathlib.Path]:
@@ -241,7 +249,11 @@ class Inputs(NamedTuple):
     def pairs(self) -> dict[str, Any]:
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
         with contextlib.redirect_stdout(sys.stderr):
-            return self.dataset.pairs(**self.rows, progress=self.settings["progress"])
+            made = self.dataset.pairs(**self.rows, progress=self.settings["progress"])
+        equal = all(p.paired and is_equality(p.kernels[1]) for p in made.values())
+        if equal and self.rows["output_kernel"] and self.rows["rule"] != bandwidth.AUTO:
+            raise ValueError(f"--rule={self.rows['rule']}: {_NO_EFFECT.format(_EQUAL)}.")
+        return made
 
     def encoders(self) -> str | None:
         """The names of the encoders that were used, in words."""
@@ -260,6 +272,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
+    if given.similarity == "calls":
+        _check_runs(given, held.answers)
     if held.by_id:
         used.pop("prompts", None)  # Ids are equal or different, and have no meaning.
     command.use_threads(max(map(len, held.answers.values())))
@@ -276,6 +290,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     if dataset.compare:  # Which has a kernel of its own, also beside encoders.
         rows |= {"output_kernel": None, "prompt_kernel": None, "similar_prompts": False}
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
+    if "texts" not in (used[role][1] for role in embedded):
+        _refuse_idle(given, {"long_texts": False}, _EQUAL)
     words, names = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
     for role in embedded:
         named = ", ".join(map(repr, names[role]))
@@ -341,6 +357,15 @@ def _refuse_equal(held: records.Records) -> None:
             raise ValueError(f"{both} are equal in every row: {mend}.")
 
 
+def _check_runs(given: Options, runs: Mapping[str, Any]) -> None:
+    """ValueError where outputs that --similarity=calls compares are no runs of tool calls."""
+    lines = any("\n" in str(run) for said in runs.values() for run in said)
+    if given.answer_field != CALLS and not (lines and (given.answer_field or given.text_column)):
+        mend = f"pass --answer_field={CALLS}, or the field of texts with one call a line"
+        raise ValueError(f"--similarity=calls: these outputs are no runs of tool calls; {mend}.")
+    _note(given, "runs are compared by their tool calls, in order: --similarity=calls")
+
+
 def _comparison(
     given: Options, read: records.Records, used: _Used, bar: Any
 ) -> Callable[[Any, Any], Mapping[str, Similarities]] | None:
@@ -385,8 +410,6 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         _note(given, "ids stand for prompts, as equal or different")
     if records.ASKED_ONCE in read.notes:
         _note(given, records.ASKED_ONCE)
-    if given.similarity == "calls":
-        _note(given, "runs are compared by their tool calls, in order: --similarity=calls")
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
     return read, described, False
@@ -453,7 +476,7 @@ def _read_outputs(
     except ValueError as error:
         why, of_texts = misfit(model.path), str(error).removeprefix(f"{model.path}: ")
         if why and given.prompts is None and ending(pathlib.Path(model.path)) in RECORD_ENDINGS:
-            failure = ValueError(f"{model.path}: {why}")
+            failure = ValueError(why if why.startswith(model.path) else f"{model.path}: {why}")
             failure.add_note(f"As texts without prompts: {of_texts}")
             raise failure from error
         alone = "It holds prompts with their answers: name such files alone, without --prompts."

@@ -175,7 +175,8 @@ def enough(argv: Sequence[str]) -> int | None:
             loaded = embedding.encoder_of("texts", given.text_encoder)
             row = functools.cache(lambda text: np.asarray(loaded.encoder.encode([text]))[0])
             more = {"encode": lambda texts: np.stack([*map(row, texts)])}
-            how["encoder"] = types.SimpleNamespace(**more, bandwidth=loaded.bandwidth)
+            once = types.SimpleNamespace(**more, bandwidth=loaded.bandwidth)
+            how["encoder"] = embedding.LoadedEncoder(once, loaded.name)
         with open(source, encoding="utf-8-sig", errors="surrogateescape") as stream:
             for number, line in ((k, line) for k, line in enumerate(stream, 1) if line.strip()):
                 try:

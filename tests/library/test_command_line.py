@@ -47,6 +47,7 @@ def files_of_embeddings(tmp_path_factory):
     save_file({"prompts": PROMPTS}, folder / "t.safetensors")
     (folder / "prompts.txt").write_text("a cat\na dog\nat last\n")
     (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
+    (folder / "repeated.txt").write_text("a\nb\n" * (N // 2))
     (folder / "blank.txt").write_text("a\n\nb\n")
     weights = {"weights": [f"{k % 4}" for k in range(N)], "negative": ["1", "-0.5"]}
     weights |= {"words": ["1", "two"]}
@@ -313,6 +314,9 @@ BAD_INPUTS = {
     f"score {X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
     f"score {X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
     f"score {X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
+    f"score {X} {WIDTH} {T} --rule=std": f"--rule=std: {NO_EFFECT} where prompts repeat",
+    f"score {X} --prompts=repeated.txt --long_texts=cut": f"--long_texts=cut: {NO_EFFECT} where p",
+    "score answers.txt --similarity=calls": "are no runs of tool calls; pass --answer_field=tool_c",
     f"score {X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
     f"score {X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
     "score answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
