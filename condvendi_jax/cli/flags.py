@@ -160,7 +160,8 @@ def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]
         try:
             rules.get("check", str)(one)
         except ValueError as error:  # It names the argument of the library.
-            yield f": {str(error).partition(': ')[2]}"
+            why = str(error).partition(": ")[2]
+            yield f": {why}".replace("float('inf')", "inf")  # As a flag has it.
     for other in rules.get("excludes", ()):
         if getattr(given, other) != given.__dataclass_fields__[other].default:
             yield f" and --{other}: give one or the other."

@@ -290,7 +290,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     if dataset.compare:  # Which has a kernel of its own, also beside encoders.
         rows |= {"output_kernel": None, "prompt_kernel": None, "similar_prompts": False}
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    if "texts" not in (used[role][1] for role in embedded):
+    if not dataset.compare and "texts" not in (used[role][1] for role in embedded):
         _refuse_idle(given, {"long_texts": False}, _EQUAL)
     words, names = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
     for role in embedded:

@@ -224,11 +224,13 @@ def write(
                 write_to(path)
     finally:
         every = getattr(result, "comparisons", {"": result}).values()
-        for line in dict.fromkeys(line for one in every for line in warning_lines(one.advice)):
-            sys.stderr.write(f"{command.escaped(line)}\n")
         answer = [str(plan or result)]
         if given.verbose:
             answer = [*answer * (len(every) > 1), *(one.details() for one in every), *read.notes]
         answer += ["", str(plan)] if given.verbose and plan else []
         table = "\n".join([*answer, *beside])
+        together = piped or (sys.stdout.isatty() and sys.stderr.isatty())  # Seen in one place.
+        for line in dict.fromkeys(line for one in every for line in warning_lines(one.advice)):
+            if not (together and line in table.splitlines()):
+                sys.stderr.write(f"{command.escaped(line)}\n")
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)

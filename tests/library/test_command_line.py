@@ -182,6 +182,8 @@ def test_columns_and_the_default_encoder_are_named_and_told_of_long_texts(score,
     columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
     assert report["inputs"] == {"outputs": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
+    with pytest.raises(ValueError, match="--long_texts=cut: has no effect where prompts repeat"):
+        score(X, "--prompts=repeated.txt", "--long_texts=cut", *RULED)
 
 
 MINE = """
@@ -245,6 +247,9 @@ def test_json_to_standard_output_is_alone_there_whatever_an_encoder_prints(folde
     out, err = capfd.readouterr()
     assert json.loads(out)["n"] == 3
     assert "imported" in err and "encoding" in err and "Different answers: about" in err
+    __main__.main(["", "score", X, T, *GIVEN, "--order=2", "--json=/dev/stdout"])
+    out, err = capfd.readouterr()
+    assert json.loads(out)["n"] == N and err.count("WARNING: different prompts count as") == 1
 
 
 NO_EFFECT = "has no effect"
@@ -254,7 +259,7 @@ BAD_INPUTS = {
     "score x.npy --orders=2": "unknown flag --orders; did you mean --order? --help lists all",
     "rank": "expected one of score, compare, plan, report, enough, received 'rank'",
     # Values of flags.
-    f"score {X} {WIDTH} --order=1,0": "--order: expected a number above 0",
+    f"score {X} {WIDTH} --order=1,0": "entropy and inf the min-entropy, received 0.0",
     f"score {X} {WIDTH} --truncation=0": "--truncation: expected",
     "score --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polyn",
     "score --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
@@ -315,7 +320,6 @@ BAD_INPUTS = {
     f"score {X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
     f"score {X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
     f"score {X} {WIDTH} {T} --rule=std": f"--rule=std: {NO_EFFECT} where prompts repeat",
-    f"score {X} --prompts=repeated.txt --long_texts=cut": f"--long_texts=cut: {NO_EFFECT} where p",
     "score answers.txt --similarity=calls": "are no runs of tool calls; pass --answer_field=tool_c",
     f"score {X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
     f"score {X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
