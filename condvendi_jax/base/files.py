@@ -239,8 +239,7 @@ def check_targets(
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
-    Targets are by flag; sources may be patterns. `overwrite` allows files that are not empty to be
-    replaced, but no sources.
+    Targets are by flag; sources may be patterns. `overwrite` allows to replace others than sources.
     """
     wanted = {flag: expanded(path) for flag, path in targets.items()}
     checked: dict[str, pathlib.Path] = {}

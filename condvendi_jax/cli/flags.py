@@ -94,10 +94,8 @@ def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list
         raise ValueError(f"unknown flag --{name}; {hint}")
     given = vars(parsed)
     rest = given.pop(" words", [])
-    for name, values in given.items():
-        if len(values) > 1:
-            mend = "give it once. If it takes several values, separate them by commas"
-            raise ValueError(f"--{name}: is given {len(values)} times; {mend}.")
+    for name in (name for name in given if len(given[name]) > 1):
+        raise ValueError(f"--{name}: is given {len(given[name])} times; give it once.")
     return rest, _made(kind, {name: value for name, (value,) in given.items()})
 
 

@@ -15,7 +15,7 @@ from condvendi_jax import encoders
 from condvendi_jax.base import checks, files
 from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, flags
-from condvendi_jax.cli.options import VIEWS, Options, Source, Target, paths_in
+from condvendi_jax.cli.options import Options, Source, Target, paths_in
 from condvendi_jax.data import bandwidth, pairs
 from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.similarities import Similarities
@@ -26,7 +26,6 @@ from condvendi_jax.inference.datasets import Dataset, compare_pairs
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
-from condvendi_jax.records.answers import CALLS
 from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
 from condvendi_jax.records.formats import BESIDE
 from condvendi_jax.records.record import WEIGHT_FIELD, Fields
@@ -35,8 +34,7 @@ _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "re
 _Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[records.Records, dict[str, Any], bool]
-_NO_EFFECT = "has no effect {}; leave it out, or see --help"
-_EQUAL = "where prompts repeat, as equal ones are then the same and all others differ"
+_REPEAT = "has no effect, as prompts repeat: equal ones are the same, others differ; leave it out"
 _OF_RECORDS = ("level", "equal_ratio", "one_population")
 _WRITTEN = ("csv", "csv_pairs", "json", "latex", "latex_details", "overwrite", "verbose")
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
@@ -83,12 +81,11 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
     models: dict[str, Model] = {}
     for model, (name, path) in zip(names, named, strict=True):
         if model in models:
-            if path == (other := models[model].path):
-                raise ValueError(f"{path}: is given twice; leave one out.")
-            both = f"{other} and {path}"
-            raise ValueError(f"{model!r} names both {both}; give other names, as name=path.")
+            two = f"{model!r} names both {models[model].path} and {path}; give names, as name=path"
+            once = f"{path}: is given twice; leave one out"
+            raise ValueError(f"{once if path == models[model].path else two}.")
         kind = "records" if answers else _kind_of(path)
-        sources = _record_sources(path, given) if answers else [path]
+        sources = [*record_files(path, _fields(given))] if answers else [path]
         models[model] = Model(kind, path, prompts.get(model, shared), name, sources)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
@@ -178,7 +175,8 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     encoders = {e for v in given.views().values() for e in (v.image_encoder, v.text_encoder)}
     by_name = any(f"{encoder}".startswith(PREFIXES) for encoder in encoders)
     embedded = any(encoders) or not given.is_set("similarity", "class_field")
-    has_effect = {
+    why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
+    for names, has_effect in {
         "outputs_key": kind == "embeddings",
         "prompts_key": paired and not texts and not answers,
         "prompt_column": texts,
@@ -197,25 +195,17 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "at_least draws": given.quality_field is not None,
         "rule": None in given.kernels(paired=paired).values(),
         "method": given.order != (2.0,) or given.truncation is not None,  # Order 2 is exact.
-    }
-    _refuse_idle(given, has_effect, "on these inputs beside the other flags")
+    }.items():
+        for flag in filter(given.is_set, names.split()):
+            if not has_effect:
+                raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
+    if given.similarity == "calls" and not given.is_set("answer_field", "text_column"):
+        mend = "add --answer_field=tool_calls, or name the field of texts with a call a line"
+        raise ValueError(f"--similarity=calls: these outputs are no runs of tool calls; {mend}.")
     if given.cache is not None and files.expanded(given.cache).is_file():
         raise ValueError(f"--cache={given.cache}: is a file; expected a folder, there or to be.")
     _check_targets(given, models)
     jax.config.update("jax_enable_x64", given.x64)
-
-
-def _refuse_idle(given: Options, has_effect: Mapping[str, bool], where: str) -> None:
-    """Refuses a flag that was given where it has no effect; names are separated by spaces."""
-    for names in (names for names, effect in has_effect.items() if not effect):
-        for flag in filter(given.is_set, names.split()):
-            raise ValueError(f"--{flag}={getattr(given, flag)}: {_NO_EFFECT.format(where)}.")
-
-
-def _record_sources(path: str, given: Options) -> list[pathlib.Path]:
-    read = [*record_files(path, _fields(given))]
-    shown = [file for file in read if file.name == "display_predictions.json"]  # Of HELM.
-    return [*read, *(file.with_name(name) for file in shown for name in BESIDE)]
 
 
 def _check_targets(given: Options, models: Mapping[str, Model], names: Sequence[str] = ()) -> None:
@@ -223,14 +213,15 @@ def _check_targets(given: Options, models: Mapping[str, Model], names: Sequence[
     # Every such file, by the flag or the model that names it.
     read: dict[str, Sequence[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
     for name, model in models.items():
-        read[f"the model {name}" if len(models) > 1 else "this command"] = model.sources
-    for name in VIEWS:  # A model by name may be a folder.
-        specs = [s for s in paths_in(getattr(given, name) or "") if s.startswith(PREFIXES)]
-        parts = [spec.partition(mark)[2] for spec in specs for mark in (":", "/", "local-dir:")]
-        read[f"--{name}"] = [part for part in parts if part and files.expanded(part).exists()]
-    if given.overwrite:  # Else no file that exists is replaced.
-        paths = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
-        read["Python"] = [path for path in paths if isinstance(path, str)]
+        helm = [p for p in map(pathlib.Path, model.sources) if p.name == "display_predictions.json"]
+        beside = [path.with_name(name) for path in helm for name in BESIDE]
+        read[f"the model {name}" if len(models) > 1 else "this command"] = [*model.sources, *beside]
+    encoders = [e for v in given.views().values() for e in (v.image_encoder, v.text_encoder) if e]
+    parts = [e.partition(mark)[2] for e in encoders for mark in (":", "/", "local-dir:")]
+    read["the encoder"] = [p for p in parts if p and files.expanded(p).exists()]  # By name.
+    modules = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+    # Without --overwrite, no file that exists is replaced.
+    read["Python"] = [path for path in modules * given.overwrite if isinstance(path, str)]
     records = {f"--record ({path})": path for path in given.record_files(names).values()}
     files.check_targets(given.paths(Target) | records, read, overwrite=given.overwrite)
 
@@ -250,9 +241,9 @@ class Inputs(NamedTuple):
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
         with contextlib.redirect_stdout(sys.stderr):
             made = self.dataset.pairs(**self.rows, progress=self.settings["progress"])
-        equal = all(p.paired and is_equality(p.kernels[1]) for p in made.values())
-        if equal and self.rows["output_kernel"] and self.rows["rule"] != bandwidth.AUTO:
-            raise ValueError(f"--rule={self.rows['rule']}: {_NO_EFFECT.format(_EQUAL)}.")
+        fixed = self.rows["output_kernel"] and self.rows["rule"] != bandwidth.AUTO
+        if fixed and all(is_equality(p.kernels[-1]) for p in made.values()):
+            raise ValueError(f"--rule={self.rows['rule']}: {_REPEAT}.")
         return made
 
     def encoders(self) -> str | None:
@@ -272,8 +263,6 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
-    if given.similarity == "calls":
-        _check_runs(given, held.answers)
     if held.by_id:
         used.pop("prompts", None)  # Ids are equal or different, and have no meaning.
     command.use_threads(max(map(len, held.answers.values())))
@@ -290,8 +279,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     if dataset.compare:  # Which has a kernel of its own, also beside encoders.
         rows |= {"output_kernel": None, "prompt_kernel": None, "similar_prompts": False}
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
-    if not dataset.compare and "texts" not in (used[role][1] for role in embedded):
-        _refuse_idle(given, {"long_texts": False}, _EQUAL)
+    if given.long_texts and not (dataset.compare or "texts" in (used[r][1] for r in embedded)):
+        raise ValueError(f"--long_texts={given.long_texts}: {_REPEAT}.")
     words, names = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
     for role in embedded:
         named = ", ".join(map(repr, names[role]))
@@ -357,15 +346,6 @@ def _refuse_equal(held: records.Records) -> None:
             raise ValueError(f"{both} are equal in every row: {mend}.")
 
 
-def _check_runs(given: Options, runs: Mapping[str, Any]) -> None:
-    """ValueError where outputs that --similarity=calls compares are no runs of tool calls."""
-    lines = any("\n" in str(run) for said in runs.values() for run in said)
-    if given.answer_field != CALLS and not (lines and (given.answer_field or given.text_column)):
-        mend = f"pass --answer_field={CALLS}, or the field of texts with one call a line"
-        raise ValueError(f"--similarity=calls: these outputs are no runs of tool calls; {mend}.")
-    _note(given, "runs are compared by their tool calls, in order: --similarity=calls")
-
-
 def _comparison(
     given: Options, read: records.Records, used: _Used, bar: Any
 ) -> Callable[[Any, Any], Mapping[str, Similarities]] | None:
@@ -410,6 +390,8 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         _note(given, "ids stand for prompts, as equal or different")
     if records.ASKED_ONCE in read.notes:
         _note(given, records.ASKED_ONCE)
+    if given.similarity == "calls":
+        _note(given, "runs are compared by their tool calls, in order: --similarity=calls")
     if read.weights:
         _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
     return read, described, False

@@ -28,7 +28,7 @@ from condvendi_jax.results.evaluation import warning_lines
 from condvendi_jax.spectra import computation
 from condvendi_jax.spectra.methods import Method
 
-VIEWS = ("image_encoder", "text_encoder", "similarity")
+_VIEWS = ("image_encoder", "text_encoder", "similarity")
 _OF_ONE = ("profile", "record", "latex", "latex_details", "csv_pairs")
 _SLUG = re.compile(r"[^\w.@+-]+")  # What names of models have, and those of files may not.
 WORDS = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ class Options:
 
     def views(self) -> dict[str, Self]:
         """The options under each encoder and similarity, which commas separate, by their names."""
-        parts = (map(str.strip, paths_in(getattr(self, name) or "")) for name in VIEWS)
+        parts = (map(str.strip, paths_in(getattr(self, name) or "")) for name in _VIEWS)
         image, text, compare = ([*filter(None, part)] for part in parts)
         encoders = itertools.product(image or [None], text or [None], [None])
         views: list[Any] = [*encoders] if image or text or not compare else []
@@ -119,7 +119,7 @@ class Options:
         if alone and len(views) > 1:
             expected = f"expected one encoder or similarity, received {len(views)}"
             raise ValueError(f"{expected}; compare takes several, without {', '.join(_OF_ONE)}.")
-        named = {", ".join(filter(None, v)): dict(zip(VIEWS, v, strict=True)) for v in views}
+        named = {", ".join(filter(None, v)): dict(zip(_VIEWS, v, strict=True)) for v in views}
         return {name: dataclasses.replace(self, **view) for name, view in named.items()}
 
     def record_files(self, models: Iterable[str]) -> dict[str, str]:

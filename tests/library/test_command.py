@@ -104,8 +104,8 @@ REFUSED = {
     "--resolved=1": "unknown flag --resolved; --help lists all flags.",
     "--nosizes": "unknown flag --nosizes; did you mean --sizes? --help lists all flags.",
     "-x": "unknown flag --x; --help lists all flags.",
-    "--share=0.1 -share 0.2": "--share: is given 2 times; give it once. If it takes several",
-    "--sizes=3 --sizes=4": "--sizes: is given 2 times; give it once. If it takes several values",
+    "--share=0.1 -share 0.2": "--share: is given 2 times; give it once.",
+    "--sizes=3 --sizes=4": "--sizes: is given 2 times; give it once.",
     "--loud --noloud": "--loud: is given 2 times; give it once.",
     "--width=1 --width=1 --width=1": "--width: is given 3 times; give it once.",
     # The rules.

@@ -182,7 +182,7 @@ def test_columns_and_the_default_encoder_are_named_and_told_of_long_texts(score,
     columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
     assert report["inputs"] == {"outputs": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
-    with pytest.raises(ValueError, match="--long_texts=cut: has no effect where prompts repeat"):
+    with pytest.raises(ValueError, match="--long_texts=cut: has no effect, as prompts repeat"):
         score(X, "--prompts=repeated.txt", "--long_texts=cut", *RULED)
 
 
@@ -302,7 +302,7 @@ BAD_INPUTS = {
     "compare": "expected models, each a file or",
     "compare x.npy x.npy": "x.npy: is given twice; leave one out.",
     "compare qa.jsonl qa.jsonl --prompt_field=question --answer_field=text": "qa.jsonl: is given t",
-    "compare m=x.npy m=t.npy": "'m' names both x.npy and t.npy; give other names, as name=path",
+    "compare m=x.npy m=t.npy": "'m' names both x.npy and t.npy; give names, as name=path",
     f"score {X} {WIDTH} --json=a.json --json=b.json": "--json: is given 2 times; give it once",
     "compare x= t.npy": "'x=': expected a path, or name=path",
     "compare absent x.npy": "absent: there is no such file or folder",
@@ -319,8 +319,8 @@ BAD_INPUTS = {
     f"score {X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
     f"score {X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
     f"score {X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
-    f"score {X} {WIDTH} {T} --rule=std": f"--rule=std: {NO_EFFECT} where prompts repeat",
-    "score answers.txt --similarity=calls": "are no runs of tool calls; pass --answer_field=tool_c",
+    f"score {X} {WIDTH} {T} --rule=std": f"--rule=std: {NO_EFFECT}, as prompts repeat",
+    "score answers.txt --similarity=calls": "are no runs of tool calls; add --answer_field=tool_ca",
     f"score {X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
     f"score {X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
     "score answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
