@@ -68,8 +68,7 @@ def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list
     """
     hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
     what = f"{inspect.getdoc(kind)}\n\n{usage}".strip()
-    about: Any = {"description": what, "formatter_class": style, "usage": hidden}
-    parser = _Parser(allow_abbrev=False, **about)
+    parser = _Parser(description=what, formatter_class=style, usage=hidden, allow_abbrev=False)
     parser.add_argument(" words", nargs="*", help=hidden)
     # The flags of the class itself come before those that it inherits.
     bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
@@ -92,8 +91,7 @@ def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list
         near = difflib.get_close_matches(name, [known.lstrip("-") for known in names], 1)
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
-    given = vars(parsed)
-    rest = given.pop(" words", [])
+    rest = (given := vars(parsed)).pop(" words", [])
     for name in (name for name in given if len(given[name]) > 1):
         raise ValueError(f"--{name}: is given {len(given[name])} times; give it once.")
     return rest, _made(kind, {name: value for name, (value,) in given.items()})
@@ -158,8 +156,7 @@ def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]
         try:
             rules.get("check", str)(one)
         except ValueError as error:  # It names the argument of the library.
-            why = str(error).partition(": ")[2]
-            yield f": {why}".replace("float('inf')", "inf")  # As a flag has it.
+            yield f": {str(error).partition(': ')[2]}".replace("float('inf')", "inf")
     for other in rules.get("excludes", ()):
         if getattr(given, other) != given.__dataclass_fields__[other].default:
             yield f" and --{other}: give one or the other."

@@ -173,7 +173,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
     encoders = {e for v in given.views().values() for e in (v.image_encoder, v.text_encoder)}
-    by_name = any(f"{encoder}".startswith(PREFIXES) for encoder in encoders)
+    compared = {view.similarity for view in given.views().values()}
     embedded = any(encoders) or not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
     for names, has_effect in {
@@ -184,11 +184,10 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "text_column": kind == "texts",
         "image_encoder": kind == "images" and embedded,
         "text_encoder long_texts": (texts or kind == "texts" or answers) and embedded,
-        "encoder_device encoder_batch_size": by_name,
+        "encoder_device encoder_batch_size": any(f"{e}".startswith(PREFIXES) for e in encoders),
         "cache": texts or kind != "embeddings",
-        " ".join(_RECORD_FIELDS): answers,
+        " ".join(_RECORD_FIELDS) + " class_field quality_field": answers,
         "similarity": kind != "embeddings",
-        "class_field quality_field": answers,
         "kernel rule": embedded,
         "prompt_bandwidth equal_prompts similar_prompts": paired and embedded,
         "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
@@ -199,9 +198,8 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         for flag in filter(given.is_set, names.split()):
             if not has_effect:
                 raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
-    if given.similarity == "calls" and not given.is_set("answer_field", "text_column"):
-        mend = "add --answer_field=tool_calls, or name the field of texts with a call a line"
-        raise ValueError(f"--similarity=calls: these outputs are no runs of tool calls; {mend}.")
+    if "calls" in compared and not given.is_set("answer_field", "text_column"):
+        raise ValueError("--similarity=calls: name the field of calls: --answer_field=tool_calls.")
     if given.cache is not None and files.expanded(given.cache).is_file():
         raise ValueError(f"--cache={given.cache}: is a file; expected a folder, there or to be.")
     _check_targets(given, models)
@@ -210,19 +208,16 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
 
 def _check_targets(given: Options, models: Mapping[str, Model], names: Sequence[str] = ()) -> None:
     """Refuses targets, also the records of `names`, that would replace a file that is read."""
-    # Every such file, by the flag or the model that names it.
     read: dict[str, Sequence[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
-    for name, model in models.items():
-        helm = [p for p in map(pathlib.Path, model.sources) if p.name == "display_predictions.json"]
-        beside = [path.with_name(name) for path in helm for name in BESIDE]
-        read[f"the model {name}" if len(models) > 1 else "this command"] = [*model.sources, *beside]
+    for name, (*_, paths) in models.items():
+        beside = [f"{p}".replace("display_predictions.json", n) for p in paths for n in BESIDE]
+        read[f"the model {name}" if len(models) > 1 else "this command"] = [*paths, *beside]
     encoders = [e for v in given.views().values() for e in (v.image_encoder, v.text_encoder) if e]
     parts = [e.partition(mark)[2] for e in encoders for mark in (":", "/", "local-dir:")]
     read["the encoder"] = [p for p in parts if p and files.expanded(p).exists()]  # By name.
     modules = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
-    # Without --overwrite, no file that exists is replaced.
-    read["Python"] = [path for path in modules * given.overwrite if isinstance(path, str)]
-    records = {f"--record ({path})": path for path in given.record_files(names).values()}
+    read["Python"] = [f for f in modules * given.overwrite if isinstance(f, str)]  # Else all stay.
+    records = {f"--record of {name}": path for name, path in given.record_files(names).items()}
     files.check_targets(given.paths(Target) | records, read, overwrite=given.overwrite)
 
 
@@ -258,8 +253,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
     held, described, shared = whole = before.held if before else reading(given, models)
-    # Again, as now all modules are imported, and all models are known.
-    _check_targets(given, models, [*held.answers] if given.several else [])
+    _check_targets(given, models, [*held.answers] * given.several)  # Now all names are known.
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
@@ -386,14 +380,12 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         read.notes.append(f"{words} a prompt")
     described = {"records": ",".join(models), "answers": counted, "fields": read.fields}
     described["skipped"] = [*map(str, read.skipped)]
-    if read.by_id:
-        _note(given, "ids stand for prompts, as equal or different")
-    if records.ASKED_ONCE in read.notes:
-        _note(given, records.ASKED_ONCE)
-    if given.similarity == "calls":
-        _note(given, "runs are compared by their tool calls, in order: --similarity=calls")
-    if read.weights:
-        _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
+    runs, once = given.similarity == "calls", records.ASKED_ONCE
+    said = {"ids stand for prompts, as equal or different": read.by_id, once: once in read.notes}
+    said |= {"runs are compared by their tool calls, in order: --similarity=calls": runs}
+    said |= {f"answers are weighed by their {WEIGHT_FIELD!r}": read.weights}
+    for words in filter(said.get, said):
+        _note(given, words)
     return read, described, False
 
 

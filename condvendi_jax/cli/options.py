@@ -68,9 +68,7 @@ class Options:
     draws: int | None = flag(None, WORDS["draws"])
     batch_field: str | None = flag(None, WORDS["batch_field"])
     clean: bool = flag(True, WORDS["clean"])
-    kernel: str = flag(
-        "gaussian", "The kernel of outputs and prompts.", choices=("gaussian", "cosine")
-    )
+    kernel: str = flag("gaussian", WORDS["kernel"], choices=("gaussian", "cosine"))
     output_bandwidth: float | None = flag(None, WORDS["output_bandwidth"], check=check_bandwidth)
     prompt_bandwidth: float | None = flag(
         None, WORDS["prompt_bandwidth"], check=check_bandwidth, excludes=("equal_prompts",)
@@ -125,10 +123,7 @@ class Options:
     def record_files(self, models: Iterable[str]) -> dict[str, str]:
         """The file of --record of each of several models; {} without it."""
         start = (self.record or "").removesuffix(".json")
-        paths = {name: f"{start}-{_SLUG.sub('_', name)}.json" for name in models if self.record}
-        if len({*paths.values()}) < len(paths):
-            raise ValueError(f"--record={self.record}: two models would have one file; rename one.")
-        return paths
+        return {name: f"{start}-{_SLUG.sub('_', name)}.json" for name in models if self.record}
 
     def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
         """The file of prompts of each model; none where all share one, or none."""
@@ -231,6 +226,6 @@ def write(
         table = "\n".join([*answer, *beside])
         together = piped or (sys.stdout.isatty() and sys.stderr.isatty())  # Seen in one place.
         for line in dict.fromkeys(line for one in every for line in warning_lines(one.advice)):
-            if not (together and line in table.splitlines()):
+            if not (together and line in table.split("\n")):
                 sys.stderr.write(f"{command.escaped(line)}\n")
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)

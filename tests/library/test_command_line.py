@@ -320,7 +320,7 @@ BAD_INPUTS = {
     f"score {X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
     f"score {X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
     f"score {X} {WIDTH} {T} --rule=std": f"--rule=std: {NO_EFFECT}, as prompts repeat",
-    "score answers.txt --similarity=calls": "are no runs of tool calls; add --answer_field=tool_ca",
+    "score answers.txt --similarity=calls": "name the field of calls: --answer_field=tool_calls",
     f"score {X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
     f"score {X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
     "score answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",

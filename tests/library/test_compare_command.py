@@ -131,7 +131,7 @@ def test_files_that_exist_are_kept(folder):
     (folder / "rec-x.json").write_bytes((folder / "r/x.jsonl").read_bytes())
     read = ("rec-x.json", "r/y.jsonl", "--similarity=exact", "--overwrite")
     for words, message in {
-        options: r"--record \(rec-many.json\): rec-many.json exists",
+        options: r"--record of many: rec-many.json exists",
         read: r"would replace rec-x.json, which the model rec-x.json reads",
     }.items():
         with pytest.raises(ValueError, match=message):
