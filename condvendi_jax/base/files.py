@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import errno
+import glob
 import gzip
 import io
 import json
@@ -238,7 +239,7 @@ def check_targets(
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
-    Targets are by flag. `overwrite` allows files that are not empty to be replaced, but no sources.
+    Targets are by flag; sources may be patterns. `overwrite` allows to replace others than sources.
     """
     wanted = {flag: expanded(path) for flag, path in targets.items()}
     checked: dict[str, pathlib.Path] = {}
@@ -259,21 +260,20 @@ def check_targets(
     for reader, paths in sources.items():
         for source in map(expanded, paths):
             folder = os.path.realpath(source) if source.is_dir() else None
-            names = [source, *(source.iterdir() if folder else ())]  # Some may be links.
+            inner = source.iterdir() if folder else glob.glob(f"{source}", recursive=True)
+            names, start = [source, *inner], "a file in " if folder else ""
             for flag, target in checked.items():
                 inside = folder and target.exists() and target.is_relative_to(folder)
-                if inside or any(_same(name, target) for name in names):
-                    raise ValueError(
-                        f"{flag}={wanted[flag]} would replace {'a file in ' if folder else ''}"
-                        f"{source}, which {reader} reads; choose another name."
-                    )
+                if inside or any(_same(name, target) for name in names):  # Some may be links.
+                    what = f"{start}{source}, which {reader} reads; choose another name."
+                    raise ValueError(f"{flag}={wanted[flag]} would replace {what}")
     for flag, target in checked.items():
         if not overwrite and target.exists() and target.stat().st_size > 0:
             mend = "Choose another name, or add --overwrite to replace it."
             raise ValueError(f"{flag}: {wanted[flag]} exists. {mend}")
 
 
-def _same(path: pathlib.Path, other: pathlib.Path) -> bool:
+def _same(path: StrPath, other: StrPath) -> bool:
     """Whether two names are those of one file, there or to be."""
     try:
         return os.path.samefile(path, other)

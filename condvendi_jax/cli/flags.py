@@ -61,15 +61,14 @@ def fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any, bool]]:
 
 
 def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list[str], Flags]:
-    """Returns the words of a command line that are no flags, and its flags; the last value counts.
+    """Returns the words of a command line that are no flags, and its flags.
 
-    ValueError where a flag is unknown or refused. A request for help, which starts with the
-    docstring of `kind` and the `usage`, ends the process.
+    ValueError where a flag is unknown, refused or given twice. A request for help, which starts
+    with the docstring of `kind` and the `usage`, ends the process.
     """
     hidden, style = argparse.SUPPRESS, argparse.RawDescriptionHelpFormatter
     what = f"{inspect.getdoc(kind)}\n\n{usage}".strip()
-    about: Any = {"description": what, "formatter_class": style, "usage": hidden}
-    parser = _Parser(allow_abbrev=False, **about)
+    parser = _Parser(description=what, formatter_class=style, usage=hidden, allow_abbrev=False)
     parser.add_argument(" words", nargs="*", help=hidden)
     # The flags of the class itself come before those that it inherits.
     bases = [vars(base).get("__dataclass_fields__", {}) for base in kind.__mro__[1:]]
@@ -92,8 +91,10 @@ def parse(kind: type[Flags], argv: Sequence[str], usage: str = "") -> tuple[list
         near = difflib.get_close_matches(name, [known.lstrip("-") for known in names], 1)
         hint = f"did you mean --{near[0]}? {_HINT}" if near else _HINT
         raise ValueError(f"unknown flag --{name}; {hint}")
-    given = vars(parsed)
-    return given.pop(" words", []), _made(kind, given)
+    rest = (given := vars(parsed)).pop(" words", [])
+    for name in (name for name in given if len(given[name]) > 1):
+        raise ValueError(f"--{name}: is given {len(given[name])} times; give it once.")
+    return rest, _made(kind, {name: value for name, (value,) in given.items()})
 
 
 class _Parser(argparse.ArgumentParser):
@@ -130,11 +131,11 @@ def _read(hint: Any, several: bool, text: str) -> Any:
     return tuple(values) if several else values[0]
 
 
-def _made(kind: type[Flags], given: Mapping[str, list[Any]]) -> Flags:
+def _made(kind: type[Flags], given: Mapping[str, Any]) -> Flags:
     """The dataclass, and those that are its fields; ValueError where a value breaks a rule."""
     known = dataclasses.fields(typing.cast(Any, kind))
     groups = [(f.name, type(f.default)) for f in known if dataclasses.is_dataclass(f.default)]
-    values = {f.name: given[f.name][-1] for f in known if "help" in f.metadata and f.name in given}
+    values = {f.name: given[f.name] for f in known if "help" in f.metadata and f.name in given}
     made = kind(**{name: _made(group, given) for name, group in groups}, **values)
     for field in known:
         value = getattr(made, field.name)
@@ -155,7 +156,7 @@ def _problems(value: Any, given: Any, rules: Mapping[str, Any]) -> Iterator[str]
         try:
             rules.get("check", str)(one)
         except ValueError as error:  # It names the argument of the library.
-            yield f": {str(error).partition(': ')[2]}"
+            yield f": {str(error).partition(': ')[2]}".replace("float('inf')", "inf")
     for other in rules.get("excludes", ()):
         if getattr(given, other) != given.__dataclass_fields__[other].default:
             yield f" and --{other}: give one or the other."

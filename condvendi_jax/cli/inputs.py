@@ -17,6 +17,7 @@ from condvendi_jax.base.tables import span
 from condvendi_jax.cli import command, flags
 from condvendi_jax.cli.options import Options, Source, Target, paths_in
 from condvendi_jax.data import bandwidth, pairs
+from condvendi_jax.data.kernels import is_equality
 from condvendi_jax.data.similarities import Similarities
 from condvendi_jax.encoders import embedding, pictures, similarity
 from condvendi_jax.encoders.named import PREFIXES
@@ -26,12 +27,14 @@ from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
 from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
+from condvendi_jax.records.formats import BESIDE
 from condvendi_jax.records.record import WEIGHT_FIELD, Fields
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 _Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.
 # What was read, what describes it in JSON, and whether models share the rows of one prompt file.
 _Held = tuple[records.Records, dict[str, Any], bool]
+_REPEAT = "has no effect, as prompts repeat: equal ones are the same, others differ; leave it out"
 _OF_RECORDS = ("level", "equal_ratio", "one_population")
 _WRITTEN = ("csv", "csv_pairs", "json", "latex", "latex_details", "overwrite", "verbose")
 _RECORD_FIELDS = ("prompt_field", "answer_field", "model_field", "clean", "batch_field")
@@ -44,6 +47,7 @@ class Model(NamedTuple):
     path: str  # Of records without a name: they may be those of several models.
     prompts: str | None = None  # An array file, a file of texts, or the folder of the pictures.
     name: str | None = None
+    sources: Sequence[Any] = ()  # The files that are read for its outputs.
 
 
 def is_text(path: str) -> bool:
@@ -77,10 +81,12 @@ def models_of(words: Sequence[str], given: Options) -> dict[str, Model]:
     models: dict[str, Model] = {}
     for model, (name, path) in zip(names, named, strict=True):
         if model in models:
-            both = f"{models[model].path} and {path}"
-            raise ValueError(f"{model!r} names both {both}; give names, as name=path.")
+            two = f"{model!r} names both {models[model].path} and {path}; give names, as name=path"
+            once = f"{path}: is given twice; leave one out"
+            raise ValueError(f"{once if path == models[model].path else two}.")
         kind = "records" if answers else _kind_of(path)
-        models[model] = Model(kind, path, prompts.get(model, shared), name)
+        sources = [*record_files(path, _fields(given))] if answers else [path]
+        models[model] = Model(kind, path, prompts.get(model, shared), name, sources)
     if len({pathlib.Path(path).stem for path in unnamed}) < len(unnamed):
         _note(given, f"files share a name, so paths name models: for others write a={unnamed[0]}")
     _check(given, models)
@@ -167,7 +173,7 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
     if given.quality_field is not None and given.at_least is None:
         raise ValueError("--quality_field: expected --at_least, from which an answer is good.")
     encoders = {e for v in given.views().values() for e in (v.image_encoder, v.text_encoder)}
-    by_name = any(f"{encoder}".startswith(PREFIXES) for encoder in encoders)
+    compared = {view.similarity for view in given.views().values()}
     embedded = any(encoders) or not given.is_set("similarity", "class_field")
     why = "has no effect on these inputs beside the other flags; leave it out, or see --help"
     for names, has_effect in {
@@ -178,11 +184,10 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         "text_column": kind == "texts",
         "image_encoder": kind == "images" and embedded,
         "text_encoder long_texts": (texts or kind == "texts" or answers) and embedded,
-        "encoder_device encoder_batch_size": by_name,
+        "encoder_device encoder_batch_size": any(f"{e}".startswith(PREFIXES) for e in encoders),
         "cache": texts or kind != "embeddings",
-        " ".join(_RECORD_FIELDS): answers,
+        " ".join(_RECORD_FIELDS) + " class_field quality_field": answers,
         "similarity": kind != "embeddings",
-        "class_field quality_field": answers,
         "kernel rule": embedded,
         "prompt_bandwidth equal_prompts similar_prompts": paired and embedded,
         "output_bandwidth prompt_bandwidth profile": given.kernel == "gaussian" and embedded,
@@ -193,13 +198,27 @@ def _check(given: Options, models: Mapping[str, Model]) -> None:
         for flag in filter(given.is_set, names.split()):
             if not has_effect:
                 raise ValueError(f"--{flag}={getattr(given, flag)}: {why}.")
-    # Every file that will be read, by the flag or the model that names it.
-    read: dict[str, list[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
-    for name, model in models.items():
-        reader = f"the model {name}" if len(models) > 1 else "this command"
-        read[reader] = [*record_files(model.path, _fields(given))] if answers else [model.path]
-    files.check_targets(given.paths(Target), read, overwrite=given.overwrite)
+    if "calls" in compared and not given.is_set("answer_field", "text_column"):
+        raise ValueError("--similarity=calls: name the field of calls: --answer_field=tool_calls.")
+    if given.cache is not None and files.expanded(given.cache).is_file():
+        raise ValueError(f"--cache={given.cache}: is a file; expected a folder, there or to be.")
+    _check_targets(given, models)
     jax.config.update("jax_enable_x64", given.x64)
+
+
+def _check_targets(given: Options, models: Mapping[str, Model], names: Sequence[str] = ()) -> None:
+    """Refuses targets, also the records of `names`, that would replace a file that is read."""
+    read: dict[str, Sequence[Any]] = {flag: paths_in(v) for flag, v in given.paths(Source).items()}
+    for name, (*_, paths) in models.items():
+        beside = [f"{p}".replace("display_predictions.json", n) for p in paths for n in BESIDE]
+        read[f"the model {name}" if len(models) > 1 else "this command"] = [*paths, *beside]
+    encoders = [e for v in given.views().values() for e in (v.image_encoder, v.text_encoder) if e]
+    parts = [e.partition(mark)[2] for e in encoders for mark in (":", "/", "local-dir:")]
+    read["the encoder"] = [p for p in parts if p and files.expanded(p).exists()]  # By name.
+    modules = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+    read["Python"] = [f for f in modules * given.overwrite if isinstance(f, str)]  # Else all stay.
+    records = {f"--record of {name}": path for name, path in given.record_files(names).items()}
+    files.check_targets(given.paths(Target) | records, read, overwrite=given.overwrite)
 
 
 class Inputs(NamedTuple):
@@ -216,7 +235,11 @@ class Inputs(NamedTuple):
     def pairs(self) -> dict[str, Any]:
         """The `Pairs` of each model; what an encoder prints goes to standard error."""
         with contextlib.redirect_stdout(sys.stderr):
-            return self.dataset.pairs(**self.rows, progress=self.settings["progress"])
+            made = self.dataset.pairs(**self.rows, progress=self.settings["progress"])
+        fixed = self.rows["output_kernel"] and self.rows["rule"] != bandwidth.AUTO
+        if fixed and all(is_equality(p.kernels[-1]) for p in made.values()):
+            raise ValueError(f"--rule={self.rows['rule']}: {_REPEAT}.")
+        return made
 
     def encoders(self) -> str | None:
         """The names of the encoders that were used, in words."""
@@ -230,6 +253,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
     held, described, shared = whole = before.held if before else reading(given, models)
+    _check_targets(given, models, [*held.answers] * given.several)  # Now all names are known.
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
@@ -249,6 +273,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     if dataset.compare:  # Which has a kernel of its own, also beside encoders.
         rows |= {"output_kernel": None, "prompt_kernel": None, "similar_prompts": False}
     embedded = dataset.embedded(rows["prompt_kernel"], given.similar_prompts)
+    if given.long_texts and not (dataset.compare or "texts" in (used[r][1] for r in embedded)):
+        raise ValueError(f"--long_texts={given.long_texts}: {_REPEAT}.")
     words, names = [], {"outputs": held.fields["answers"], "prompts": held.fields["prompts"]}
     for role in embedded:
         named = ", ".join(map(repr, names[role]))
@@ -354,14 +380,12 @@ def _read_records(given: Options, models: Mapping[str, Model]) -> _Held:
         read.notes.append(f"{words} a prompt")
     described = {"records": ",".join(models), "answers": counted, "fields": read.fields}
     described["skipped"] = [*map(str, read.skipped)]
-    if read.by_id:
-        _note(given, "ids stand for prompts, as equal or different")
-    if records.ASKED_ONCE in read.notes:
-        _note(given, records.ASKED_ONCE)
-    if given.similarity == "calls":
-        _note(given, "runs are compared by their tool calls, in order: --similarity=calls")
-    if read.weights:
-        _note(given, f"answers are weighed by their {WEIGHT_FIELD!r}")
+    runs, once = given.similarity == "calls", records.ASKED_ONCE
+    said = {"ids stand for prompts, as equal or different": read.by_id, once: once in read.notes}
+    said |= {"runs are compared by their tool calls, in order: --similarity=calls": runs}
+    said |= {f"answers are weighed by their {WEIGHT_FIELD!r}": read.weights}
+    for words in filter(said.get, said):
+        _note(given, words)
     return read, described, False
 
 
@@ -426,7 +450,7 @@ def _read_outputs(
     except ValueError as error:
         why, of_texts = misfit(model.path), str(error).removeprefix(f"{model.path}: ")
         if why and given.prompts is None and ending(pathlib.Path(model.path)) in RECORD_ENDINGS:
-            failure = ValueError(f"{model.path}: {why}")
+            failure = ValueError(why if why.startswith(model.path) else f"{model.path}: {why}")
             failure.add_note(f"As texts without prompts: {of_texts}")
             raise failure from error
         alone = "It holds prompts with their answers: name such files alone, without --prompts."

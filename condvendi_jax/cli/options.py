@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NewType, Self
 
 import numpy as np
@@ -68,9 +68,7 @@ class Options:
     draws: int | None = flag(None, WORDS["draws"])
     batch_field: str | None = flag(None, WORDS["batch_field"])
     clean: bool = flag(True, WORDS["clean"])
-    kernel: str = flag(
-        "gaussian", "The kernel of outputs and prompts.", choices=("gaussian", "cosine")
-    )
+    kernel: str = flag("gaussian", WORDS["kernel"], choices=("gaussian", "cosine"))
     output_bandwidth: float | None = flag(None, WORDS["output_bandwidth"], check=check_bandwidth)
     prompt_bandwidth: float | None = flag(
         None, WORDS["prompt_bandwidth"], check=check_bandwidth, excludes=("equal_prompts",)
@@ -121,6 +119,11 @@ class Options:
             raise ValueError(f"{expected}; compare takes several, without {', '.join(_OF_ONE)}.")
         named = {", ".join(filter(None, v)): dict(zip(_VIEWS, v, strict=True)) for v in views}
         return {name: dataclasses.replace(self, **view) for name, view in named.items()}
+
+    def record_files(self, models: Iterable[str]) -> dict[str, str]:
+        """The file of --record of each of several models; {} without it."""
+        start = (self.record or "").removesuffix(".json")
+        return {name: f"{start}-{_SLUG.sub('_', name)}.json" for name in models if self.record}
 
     def prompts_of(self, models: Sequence[str]) -> dict[str, str]:
         """The file of prompts of each model; none where all share one, or none."""
@@ -193,12 +196,8 @@ def write(
     def as_record(path: str) -> None:
         told = {"encoder": read.described}
         if isinstance(result, Comparison):
-            start, made = path.removesuffix(".json"), result.record(**told)
-            records = {f"{start}-{_SLUG.sub('_', model)}.json": made[model] for model in made}
-            if len(records) < len(made):
-                raise ValueError(f"--record={path}: two models would have one file; rename one.")
-            targets = {f"--record ({file})": file for file in records}
-            files.check_targets(targets, {}, overwrite=given.overwrite)
+            made = result.record(**told)
+            records = {file: made[model] for model, file in given.record_files(made).items()}
         else:
             file = pathlib.Path(read.described.get("outputs", ""))
             model = next(iter(read.described.get("answers", {})), file.stem)
@@ -220,11 +219,13 @@ def write(
                 write_to(path)
     finally:
         every = getattr(result, "comparisons", {"": result}).values()
-        for line in dict.fromkeys(line for one in every for line in warning_lines(one.advice)):
-            sys.stderr.write(f"{command.escaped(line)}\n")
         answer = [str(plan or result)]
         if given.verbose:
             answer = [*answer * (len(every) > 1), *(one.details() for one in every), *read.notes]
         answer += ["", str(plan)] if given.verbose and plan else []
         table = "\n".join([*answer, *beside])
+        together = piped or (sys.stdout.isatty() and sys.stderr.isatty())  # Seen in one place.
+        for line in dict.fromkeys(line for one in every for line in warning_lines(one.advice)):
+            if not (together and line in table.split("\n")):
+                sys.stderr.write(f"{command.escaped(line)}\n")
         print(command.escaped(table), file=sys.stderr if piped else sys.stdout)

@@ -54,9 +54,7 @@ class Plan(Compare):
     """Plans a study from a small first one, the pilot: how many prompts and answers it needs."""
 
     under_all = False
-    order: tuple[float, ...] = flag(
-        (2.0,), "Renyi orders of the pilot's scores, 2 among them.", check=checks.check_order
-    )
+    order: tuple[float, ...] = flag((2.0,), WORDS["pilot_order"], check=checks.check_order)
     ratio: float | None = flag(None, WORDS["ratio"])
     most_prompts: int | None = flag(None, WORDS["most_prompts"], at_least=FEWEST_TESTED)
     prompt_cost: float = flag(0.0, "The cost of a prompt, where an answer costs one.")
@@ -174,8 +172,9 @@ def enough(argv: Sequence[str]) -> int | None:
         else:  # Each text is embedded once.
             loaded = embedding.encoder_of("texts", given.text_encoder)
             row = functools.cache(lambda text: np.asarray(loaded.encoder.encode([text]))[0])
-            more = {"encode": lambda texts: np.stack([*map(row, texts)])}
-            how["encoder"] = types.SimpleNamespace(**more, bandwidth=loaded.bandwidth)
+            once = types.SimpleNamespace(bandwidth=loaded.bandwidth)
+            once.encode = lambda texts: np.stack([*map(row, texts)])
+            how["encoder"] = embedding.LoadedEncoder(once, loaded.name)
         with open(source, encoding="utf-8-sig", errors="surrogateescape") as stream:
             for number, line in ((k, line) for k, line in enumerate(stream, 1) if line.strip()):
                 try:

@@ -363,7 +363,7 @@ def _power(order: float, largest: float, floor: float = 0.0) -> Function:
 
     def power(x: np.ndarray) -> np.ndarray:
         kept = x > floor
-        return np.where(kept, (np.where(kept, x, 1.0) / largest) ** order, 0.0)
+        return np.where(kept, (np.where(kept, x, largest) / largest) ** order, 0.0)
 
     return power
 

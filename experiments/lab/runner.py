@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib.metadata
 import pathlib
-import re
 import sys
 import time
 import traceback
@@ -45,16 +44,10 @@ def run_program(main: Callable[..., Any], kind: type = object, words: int = 0) -
 
 
 def parse_once(kind: type[Any], argv: Sequence[str], words: int = 0) -> tuple[list[str], Any]:
-    """As `flags.parse`; refuses a flag that is given several times, and more words than these."""
+    """As `flags.parse`; refuses more words than these."""
     rest, given = flags.parse(kind, argv)
     for word in rest[words:]:
         raise ValueError(f"unexpected argument {word!r}; flags are written --name=value.")
-    known = {field.name for field, _, _ in flags.fields(kind)}
-    names = [word.lstrip("-").partition("=")[0] for word in argv if re.match("--?[a-z]", word)]
-    names = [name if name in known else name.removeprefix("no") for name in names]
-    for name in names:
-        if (count := names.count(name)) > 1:
-            raise ValueError(f"--{name}: is given {count} times; give it once.")
     return rest, given
 
 

@@ -79,8 +79,6 @@ GIVEN = {
     "--count -2": {"count": -2},
     "--width=1e-9": {"group": Group(width=1e-9)},
     "--kernel=cosine": {"group": Group(kernel="cosine")},
-    # The last value counts.
-    "--share=0.1 --share=0.2 --loud --noloud --sizes=3 --sizes=4": {"share": 0.2, "sizes": (4,)},
 }
 
 
@@ -106,6 +104,10 @@ REFUSED = {
     "--resolved=1": "unknown flag --resolved; --help lists all flags.",
     "--nosizes": "unknown flag --nosizes; did you mean --sizes? --help lists all flags.",
     "-x": "unknown flag --x; --help lists all flags.",
+    "--share=0.1 -share 0.2": "--share: is given 2 times; give it once.",
+    "--sizes=3 --sizes=4": "--sizes: is given 2 times; give it once.",
+    "--loud --noloud": "--loud: is given 2 times; give it once.",
+    "--width=1 --width=1 --width=1": "--width: is given 3 times; give it once.",
     # The rules.
     "--names=a,c": "--names: expected one of a, b, received 'c'.",
     "--kernel=linear": "--kernel: expected one of gaussian, cosine, received 'linear'.",

@@ -47,6 +47,7 @@ def files_of_embeddings(tmp_path_factory):
     save_file({"prompts": PROMPTS}, folder / "t.safetensors")
     (folder / "prompts.txt").write_text("a cat\na dog\nat last\n")
     (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
+    (folder / "repeated.txt").write_text("a\nb\n" * (N // 2))
     (folder / "blank.txt").write_text("a\n\nb\n")
     weights = {"weights": [f"{k % 4}" for k in range(N)], "negative": ["1", "-0.5"]}
     weights |= {"words": ["1", "two"]}
@@ -181,21 +182,40 @@ def test_columns_and_the_default_encoder_are_named_and_told_of_long_texts(score,
     columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
     assert report["inputs"] == {"outputs": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
     assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
+    with pytest.raises(ValueError, match="--long_texts=cut: has no effect, as prompts repeat"):
+        score(X, "--prompts=repeated.txt", "--long_texts=cut", *RULED)
 
 
+MINE = """
+import imported_by_mine
+
+class E(imported_by_mine.Means):
+    def __call__(self, one, other):
+        return 0.0
+"""
 READ = [
     f"{X} --json=x.npy",
     f"{X} {WIDTH} --groups_file=labels.txt --json=labels.txt",
     f"{X} --prompts=prompts.txt --json=./prompts.txt",
     "answers.txt --cache=kept --json=kept/rows.npz",
     "photos --json=photos/1.PNG",
+    "answers.txt --text_encoder=mine:E --json=mine.py",
+    "answers.txt --similarity=mine:E --json=imported_by_mine.py",
+    "answers.txt --text_encoder=st:photos --json=photos/1.PNG",
+    "answers.txt --text_encoder=open_clip:ViT-B-32/kept/rows.npz --json=kept/rows.npz",
+    "helm/display_predictions.json --json=helm/display_requests.json",
 ]
 
 
-def test_a_file_that_is_read_is_never_replaced(folder):
-    for name in ("kept/rows.npz", "photos/1.PNG"):
-        (folder / name).parent.mkdir()
-        (folder / name).write_text("kept")
+def test_a_file_that_is_read_is_never_replaced(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    said = '[{"instance_id": "id1", "predicted_text": "a"}]'
+    contents = {"kept/rows.npz": "kept", "photos/1.PNG": "kept", "mine.py": MINE}
+    contents |= {"imported_by_mine.py": "from fake_encoders import Means"}
+    contents |= {"helm/display_predictions.json": said, "helm/display_requests.json": "[]"}
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for words in READ:
         with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
@@ -227,6 +247,9 @@ def test_json_to_standard_output_is_alone_there_whatever_an_encoder_prints(folde
     out, err = capfd.readouterr()
     assert json.loads(out)["n"] == 3
     assert "imported" in err and "encoding" in err and "Different answers: about" in err
+    __main__.main(["", "score", X, T, *GIVEN, "--order=2", "--json=/dev/stdout"])
+    out, err = capfd.readouterr()
+    assert json.loads(out)["n"] == N and err.count("WARNING: different prompts count as") == 1
 
 
 NO_EFFECT = "has no effect"
@@ -236,7 +259,7 @@ BAD_INPUTS = {
     "score x.npy --orders=2": "unknown flag --orders; did you mean --order? --help lists all",
     "rank": "expected one of score, compare, plan, report, enough, received 'rank'",
     # Values of flags.
-    f"score {X} {WIDTH} --order=1,0": "--order: expected a number above 0",
+    f"score {X} {WIDTH} --order=1,0": "entropy and inf the min-entropy, received 0.0",
     f"score {X} {WIDTH} --truncation=0": "--truncation: expected",
     "score --kernel=polynomial": "--kernel: expected one of gaussian, cosine, received 'polyn",
     "score --output_bandwidth=0": "--output_bandwidth: expected a finite number above 0",
@@ -277,7 +300,10 @@ BAD_INPUTS = {
     "score": "expected one model, each a file or the folder of its pictures, received 0",
     "score x.npy t.npy": "expected one model, each a file or the folder of its pictures, receive",
     "compare": "expected models, each a file or",
-    "compare x.npy x.npy": "'x.npy' names both x.npy and x.npy; give names",
+    "compare x.npy x.npy": "x.npy: is given twice; leave one out.",
+    "compare qa.jsonl qa.jsonl --prompt_field=question --answer_field=text": "qa.jsonl: is given t",
+    "compare m=x.npy m=t.npy": "'m' names both x.npy and t.npy; give names, as name=path",
+    f"score {X} {WIDTH} --json=a.json --json=b.json": "--json: is given 2 times; give it once",
     "compare x= t.npy": "'x=': expected a path, or name=path",
     "compare absent x.npy": "absent: there is no such file or folder",
     # Flags that contradict one another, or do nothing.
@@ -293,12 +319,15 @@ BAD_INPUTS = {
     f"score {X} {WIDTH} --kernel=cosine": f"--output_bandwidth=1.0: {NO_EFFECT}",
     f"score {X} --equal_prompts": f"--equal_prompts=True: {NO_EFFECT}",
     f"score {X} {WIDTH} {T} --equal_prompts --rule=std": f"--rule=std: {NO_EFFECT}",
+    f"score {X} {WIDTH} {T} --rule=std": f"--rule=std: {NO_EFFECT}, as prompts repeat",
+    "score answers.txt --similarity=calls": "name the field of calls: --answer_field=tool_calls",
     f"score {X} {WIDTH} --order=2 --method=exact": f"--method=exact: {NO_EFFECT}",
     f"score {X} {T} --long_texts=chunks": f"--long_texts=chunks: {NO_EFFECT}",
     "score answers.txt --image_encoder=a": f"--image_encoder=a: {NO_EFFECT}",
     f"score {X} --text_column=a": f"--text_column=a: {NO_EFFECT}",
     f"score {X} {T} --cache=a": f"--cache=a: {NO_EFFECT}",
     f"score {X} --kernel=cosine --profile=over.png": f"--profile=over.png: {NO_EFFECT}",
+    f"score answers.txt {FAKE} --cache=qa.jsonl": "--cache=qa.jsonl: is a file; expected a folder",
     f"score answers.txt {FAKE} --encoder_device=cpu": f"--encoder_device=cpu: {NO_EFFECT}",
     f"score answers.txt {FAKE} --encoder_batch_size=8": f"--encoder_batch_size=8: {NO_EFFECT}",
 }

@@ -127,6 +127,16 @@ def test_files_that_exist_are_kept(folder):
         with pytest.raises(ValueError, match=rf"--{flag}: {name} exists"):
             __main__.main(["", "compare", *options, f"--{flag}={name}"])
         assert (folder / name).read_text() == "mine"
+    (folder / "rec-many.json").write_text("mine")  # The record of one model.
+    (folder / "rec-x.json").write_bytes((folder / "r/x.jsonl").read_bytes())
+    read = ("rec-x.json", "r/y.jsonl", "--similarity=exact", "--overwrite")
+    for words, message in {
+        options: r"--record of many: rec-many.json exists",
+        read: r"would replace rec-x.json, which the model rec-x.json reads",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            __main__.main(["", "compare", *words, "--record=rec.json", "--csv=new.csv"])
+        assert not (folder / "new.csv").exists()
 
 
 def test_texts_are_compared_as_score_scores_them(compare, folder):

@@ -208,6 +208,7 @@ def test_a_file_that_is_read_is_never_written_under_any_name(tmp_path):
         target = tmp_path / name
         refused(r"--json=.* would replace .*x\.npy", {"--json": target}, [read])
         refused("--csv=.* and --json=.* are the same", {"--csv": read, "--json": target})
+        refused(r"would replace .*\*\.npy", {"--json": target}, [tmp_path / "x*.npy"])
     for name in ("clone/1.png", "clone/deep/2.png", "far.png"):
         refused("would replace a file in", {"--json": tmp_path / name}, [folder])
     new = {"--json": folder / "new.json"}

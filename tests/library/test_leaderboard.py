@@ -311,7 +311,7 @@ def test_the_command_writes_records_and_compares_them(tmp_path, monkeypatch, run
         ("compare", "r-a.json", "r-b.json", "--order=2"): "--order: has no effect on records",
         ("score", "r-a.json"): "r-a.json: is a record of scores, which condvendi compare takes",
         ("compare", *two, "--record=r.json"): "r-a.json exists",
-        ("compare", "x y=a.jsonl", "x_y=b.jsonl", *FLAGS, "--record=q.json"): "would have one file",
+        ("compare", "x y=a.jsonl", "x_y=b.jsonl", *FLAGS, "--record=q.json"): "are the same file",
     }.items():
         with pytest.raises(ValueError, match=why.replace(".", r"\.")):
             __main__.main(["condvendi", *words])

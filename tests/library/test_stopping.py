@@ -160,6 +160,10 @@ def test_the_command_answers_each_line(tmp_path, monkeypatch, capfd):
         f"line {k}" for k in range(6, 11)
     ]
     assert encoder.count == 3
+    monkeypatch.setattr(encoder, "encode", lambda texts: np.full((len(texts), 2), np.nan))
+    __main__.main(["condvendi", "enough", str(tmp_path / "a.jsonl"), *flags])
+    assert '"error": "line 1: means: gives NaN' in capfd.readouterr().out
+    monkeypatch.undo()
     how = {"until": 0.4, "most": 3, "encoder": encoder, "output_kernel": cv.Gaussian(9.0)}
     for k, line in enumerate(written[:5]):
         rows = [row for row in LINES[: k + 1] if row["prompt"] == LINES[k]["prompt"]]
