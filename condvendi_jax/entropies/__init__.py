@@ -85,7 +85,9 @@ class Entropy:
         if self.truncation is not None:
             leading = dataclasses.replace(self, truncation=None)
             kept = leading.slopes(eigenvalues.truncate(values, self.truncation))
-            return np.pad(kept - kept.mean(), (0, values.size - kept.size))
+            slopes = np.pad(kept - kept.mean(), (0, values.size - kept.size))
+            tied = eigenvalues.tied_across(values, self.truncation)
+            return np.where(tied, slopes[tied].mean(), slopes)
         largest, eps = values[0], np.finfo(values.dtype).eps
         if self.order > _INFINITE:
             same = values >= largest * (1 - 8 * eps)

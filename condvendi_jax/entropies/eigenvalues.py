@@ -156,5 +156,20 @@ def truncate(eigenvalues: Any, t: int) -> Any:
     """The t largest eigenvalues, moved by one constant, not rescaled, to sum to one (CV eq. 13)."""
     if t > eigenvalues.shape[0]:
         raise ValueError(f"t: expected at most n = {eigenvalues.shape[0]}, received {t}.")
-    leading = devices.namespace(eigenvalues).sort(eigenvalues)[::-1][:t]
+    descending = (xp := devices.namespace(eigenvalues)).sort(eigenvalues)[::-1]
+    leading = descending[:t]
+    if xp is jnp:  # The values stay, their gradients are shared.
+        tied = tied_across(descending, t)
+        mean = jnp.sum(descending, where=tied) / jnp.sum(tied, dtype=descending.dtype)
+        shared = jnp.where(tied, mean, descending)[:t]
+        leading = jax.lax.stop_gradient(leading - shared) + shared
     return leading + (1 - leading.sum()) / t
+
+
+def tied_across(descending: Any, t: int) -> Any:
+    """Which eigenvalues `[n]` are those on both sides of a truncation, but for rounding.
+
+    Which of them are kept is then the rounding's choice: they share what depends on it.
+    """
+    noise = NOISE_FLOOR * jnp.finfo(descending.dtype).eps * descending[0]
+    return devices.namespace(descending).abs(descending - descending[t - 1]) <= noise

@@ -212,7 +212,7 @@ def conditional_vendi(
     """The gradient of the (truncated) Conditional-Vendi score (CV eq. 14 and 24-27); see `vendi`.
 
     `update` takes the prompts of the batch as the extra argument `prompts=`. Where eigenvalues tie
-    across the truncation the entropy has a kink, and rounding decides which of them are kept.
+    across the truncation the entropy has a kink: they share the weight of those kept.
     Eigenvalues of zero have no part in the gradient, where eq. 24 prints log 0. Latents that
     coincide are a critical point and stay together.
 

@@ -70,6 +70,18 @@ def test_equal_rows_contribute_equally_and_labels_add_up():
         found.by(prompt[1:])
 
 
+@pytest.mark.parametrize("prompt_kernel", [cv.Indicator(), cv.Gaussian(0.02)], ids=str)
+def test_prompts_that_tie_across_a_truncation_share_what_is_kept(prompt_kernel, x64):
+    """Whatever the order of the rows: two prompts of two answers each tie."""
+    outputs = np.array([[0.0], [1], [2], [5], [6], [9], [9.5]])
+    prompts, found = np.array([[0.0], [0], [0], [1], [1], [2], [2]]), []
+    for rows in ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 5, 6, 3, 4]):
+        given = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": prompt_kernel}
+        told = cv.contributions(outputs[rows], prompts[rows], **given, order=1, truncation=2)
+        found.append([told.by(prompts[rows, 0])[p].conditional for p in (0.0, 1.0, 2.0)])
+    np.testing.assert_allclose(*found, atol=1e-9)
+
+
 def test_outputs_alone_have_no_information():
     outputs, _ = draw_pairs(N, dtype=np.float32)
     alone = cv.contributions(outputs, kernel=cv.Gaussian(0.8), order=2)

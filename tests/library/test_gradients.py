@@ -167,6 +167,8 @@ def test_a_tie_at_the_truncation_has_a_subgradient(x64):
     guide = guidance.vendi(output_kernel=cv.Gaussian(1.0), truncation=2, window=0)
     tied = np.asarray(_updates(guide, guide.init(TRIANGLE), TRIANGLE))
     assert np.linalg.norm(tied) > 1e-2
+    turned = _updates(guide, guide.init(TRIANGLE), TRIANGLE[[2, 0, 1]])
+    np.testing.assert_allclose(turned, tied[[2, 0, 1]], atol=1e-12)  # No row is preferred.
 
     def score(latents):
         gram = gaussian_gram(latents, 1.0)
