@@ -241,7 +241,9 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     embed = {r: functools.partial(_embed, *used[r], noun[r], given, bar) for r in noun if r in used}
     compare, encoder = _comparison(given, held, used, bar), used.get("outputs", [None])[0]
     fields, runs = held.fields if kind == "records" else {}, given.similarity == "calls"
-    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields, runs)
+    cut = held.cut if given.several else {"": [line for some in held.cut.values() for line in some]}
+    read = embed, compare, encoder, held.summary, fields, runs, cut
+    dataset = Dataset(outputs, prompts, *read)
     dataset = dataset.matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)

@@ -1,7 +1,9 @@
 """What an encoder of English cannot see in texts: the lines beside a number that rests on it."""
 
 import collections
+import contextlib
 import itertools
+import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,8 +65,9 @@ def limits_of(
     if model not in shares:
         return
     starts = [text[:_READ].strip() for text in texts]
+    plain = ["" if _is_data(text) else start for text, start in zip(texts, starts, strict=True)]
     for kind, pattern in _KINDS.items():
-        if 2 * (count := sum(map(bool, map(re.compile(pattern).search, starts)))) > len(texts):
+        if 2 * (count := sum(map(bool, map(re.compile(pattern).search, plain)))) > len(texts):
             what = f"most texts are or hold {kind}", f"{count:,} of {len(texts):,}"
             yield kind, *what, _WAYS.format("code" if kind == "code" else "exact")
     rows = [*zip(prompts, [exact(t) if len(t) <= _SHORT else t for t in starts], strict=True)]
@@ -73,3 +76,10 @@ def limits_of(
     if 10 * (count := sum(several[row] > 1 for row in rows)) > len(texts):
         what = "texts equal others but for quotes, Markdown or notation"
         yield "notations", what, f"{count:,} of {len(texts):,}", _WAYS.format("exact")
+
+
+def _is_data(text: str) -> bool:
+    """Whether a text is an object or a list of JSON, whose keys may stand in any order."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return isinstance(json.loads(text.strip().strip("`").removeprefix("json")), dict | list)
+    return False

@@ -100,6 +100,12 @@ def test_texts_that_are_cut_are_named_under_any_encoder():
     assert (kind, evidence) == ("cut", words)
 
 
+def test_nothing_is_said_of_json_whose_keys_stand_in_any_order():
+    rows = [{"name": "Ann", "age": 3}, {"age": 3, "name": "Ann"}]
+    texts = [json.dumps(row, indent=1) for row in rows]
+    assert not limits([*texts, f"```json\n{texts[0]}\n```".replace("3", "4"), json.dumps(rows)])
+
+
 def test_nothing_is_said_of_ordinary_english():
     stories = (ROOT / "experiments/data/stories.txt").read_text().split("\n\n")
     guides = [path.read_text().split("\n") for path in sorted((ROOT / "docs").glob("[a-h]*.md"))]

@@ -94,8 +94,7 @@ def test_the_sentence_stands_before_the_scores_on_the_page_and_in_print(run_comm
 
 TEXTS = {  # The prompts of two models, what is said, and the cause.
     "none": (["a b", "c d"], ["e f", "g h"], "0 of its 2 prompts", "their texts show no cause"),
-    "capitals": (["Who am I", "Where"], ["who am i", "where"], "0 of its 2", "capitals or blanks"),
-    "inner blanks": (["Who is", "a b c"], ["Who  is", "a b\nc"], "0 of its 2", "capitals or"),
+    "capitals": (["Who am I", "Where"], ["who am i", "where"], "0 of its 2", "in capitals alone"),
     "other samples": (["q1", "q2"], ["q1-s1", "q2-s9"], "0 of its 2", "numbers of samples"),
     "fewer than half": (list("abcde"), list("devwx"), "2 of its 5 prompts", "show no cause"),
     "a smaller set": (list("abcde"), list("de"), "2 of its 5 prompts", "show no cause"),
@@ -111,6 +110,33 @@ def test_causes_are_seen_in_the_texts(name):
     assert "prompt_ids" in remedy and "--" not in remedy
 
 
+def follow_ups(seed, *first):
+    for k, said in enumerate(answers(seed)):
+        asked = [f"Who is guest {k}?", f"Guest {k}.", "And why?"]
+        roles = zip(("user", "assistant", "user"), asked, strict=True)
+        turns = [*first, *({"role": role, "content": text} for role, text in roles)]
+        yield {"messages": turns, "answers": said}
+
+
+MERGED = {  # A field of the question alone would make one prompt of many, or is the field itself.
+    "follow-ups": (lambda: follow_ups(0), lambda: follow_ups(1, SYSTEM)),
+    "plain texts": (plain, lambda: ({**r, "prompt": f"[B] {r['prompt']}"} for r in plain(1))),
+    "instructions": (
+        lambda: ({"input": r.pop("prompt"), "instruction": "Do it."} | r for r in plain()),
+        lambda: ({"input": r.pop("prompt"), "instruction": "Do so."} | r for r in plain(1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_no_field_is_proposed_that_would_merge_prompts(name):
+    for file, rows in zip("ab", MERGED[name], strict=True):
+        write(f"{file}.jsonl", *rows())
+    read = cv.read_records(["a.jsonl", "b.jsonl"])
+    ((_, _, remedy),) = matching.few(read.prompts, read.fields)
+    assert remedy.startswith("Name a field of equal ids, --prompt_field=NAME; or")
+
+
 def test_models_that_share_half_of_their_prompts_are_not_reported():
     assert matching.few({"m": list("abcd"), "o": list("cdef")}, {}) == []
     of_many = {"m": list("abcd"), "o": list("cdef"), "p": list("uvwd"), "q": list("abxy")}
@@ -122,6 +148,7 @@ FORMS = {
     "NFD": lambda text: unicodedata.normalize("NFD", text),
     "blanks": lambda text: f" {text}\t",
     "line ends": lambda text: text.replace(" ", "\r\n") + "\r\n",
+    "inner blanks": lambda text: text.replace(" ", "\n \u00a0"),
 }
 
 
@@ -206,6 +233,7 @@ def test_ids_of_samples_in_files_and_in_python(run_command):
     with pytest.warns(UserWarning, match=r"'q0-s0' are 8 names with 4 numbers each, of samples"):
         report, _ = run_command("score", "a.jsonl", *FLAGS)
     assert report["distinct_prompts"] == 8 and report["answers"] == [4, 4]
+    assert " to 8 prompts " in report["read"] and report["inputs"]["answers"]["a"]["prompts"] == 8
     write("a.jsonl", *batch(grid("-", names)))
     with pytest.raises(ValueError, match=r"name the field of the ids, --prompt_field=NAME"):
         run_command("score", "a.jsonl", *FLAGS)

@@ -207,7 +207,7 @@ def test_samples_that_an_older_harness_repeats_are_left_out():
     assert skipped == [(2, "repeats a sample, as lm-evaluation-harness does for each filter")]
     # Tasks in one file may have other filters, and runs may repeat all.
     named = [sample | {"filter": "x"}, other | {"filter": "y"}, other | {"filter": "z"}]
-    assert [row[2] for row in read(write("m.jsonl", *named, *named))[0]] == ["a", "b", "a", "b"]
+    assert [row[2] for row in read(write("m.jsonl", *named * 3))[0]] == ["a", "b"] * 3
 
 
 LIKELY = [("a", 0.6), ("b", "0.3"), ("c", 0.3)]
@@ -294,6 +294,53 @@ def test_answers_that_may_be_something_else_are_counted(name):
     assert words is None or re.search(f"m: {words}", messages[0])
 
 
+CHATS = [{"messages": [{**USER, "content": f"{k}?"}, SAID, {**USER, "content": "Why?"}, SAID]}
+         for k in range(4)]  # fmt: skip
+CALL = SAID | {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+OF_TWO = [{"model": "m", "response": "a"}, {"model": "n", "response": "b"}]
+ENDS = [{"finish_reason": "length"}, {"stopReason": "max_tokens"}, {"finishReason": "MAX_TOKENS"}]
+ENDS += [{"body": {"incomplete_details": {"reason": "max_output_tokens"}}}]
+CHOICES = [{"text": text, "finish_reason": end} for text, end in (("a", "stop"), ("b", "length"))]
+TOLD = {  # Records, the fields that are named, and words of the warning.
+    **{f"cut {k}": ([PLAIN, PLAIN | end], {}, "m: 1 of 2 were cut") for k, end in enumerate(ENDS)},
+    "a choice that is cut": ([{"prompt": "p", "choices": CHOICES}], {}, "1 of 2 were .* 'b'"),
+    "copies": ([PLAIN, {"prompt": "q", "answer": "b"}] * 2, {}, "m: every answer stands .* twice"),
+    "merged chats": (CHATS, {"prompt_field": "messages[-2]"}, "m: .* 1 different .* 'Why.* 4 ways"),
+    "sessions": (
+        [PLAIN | {"session_name": name} for name in "ababa"],
+        *({}, "as one model, though 'session_name' .*, a and b: --model_field=session_name"),
+    ),
+    "models of answers": (
+        [{"prompt": p, "completions": OF_TWO} for p in "pqr"],
+        *({}, "as one model, though 'completions.model' .* m and n"),
+    ),
+    "tool calls": (
+        [{"messages": [USER, CALL, {"role": "tool", "content": "x"}, SAID]}],
+        *({}, "tool calls, which --answer_field=tool_calls compares"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_may_be_read_otherwise_is_told(name):
+    records, named, words = TOLD[name]
+    path = write("m.jsonl", *records)
+    with pytest.warns(UserWarning, match=f"(?s){words}") as caught:
+        cv.read_records(path, **named)
+    assert len(caught) == 1
+    if field := re.findall("--model_field=(\\S+)", str(caught[0].message)):
+        assert len(cv.read_records(path, model_field=field[0]).answers) == 2
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv"])
+def test_numbers_are_names_of_models_and_of_prompts(ending):
+    rows = [{"prompt": k % 2, "answer": k, "heat": heat} for k in range(4) for heat in (0.7, 1)]
+    cells = [",".join(map(str, row)) for row in (rows[0], *map(dict.values, rows))]
+    path = write(f"m{ending}", *(rows if ending == ".jsonl" else cells))
+    counts = {heat: {"0": 2, "1": 2} for heat in ("0.7", "1")}
+    assert cv.read_records(path, model_field="heat").counts == counts
+
+
 UNFIT = {
     b'{"prompt": "p", "answer": "a': "is not JSON",
     b'{"prompt": "p", "answer": "\xe9"}': "'answer' holds bytes that are not UTF-8",
@@ -342,6 +389,10 @@ REFUSED = {  # Records, the fields that are named, and words of the error.
         for path in ("messages[-3]", "messages[2]", "system,messages[5]")
     },
     "a value for each answer": ([*TWO, PLAIN], {"beside": ["kind"]}, "has no 'kind' for 'answer'"),
+    **{
+        f"a flag {flag}": ([PLAIN], named, rf"has no 'x' .*s are prompt, answer; --{flag}_field=N")
+        for flag, named in {"batch": {"batch_field": "x"}, "class": {"beside": ["x"]}}.items()
+    },
     "a value that is NaN": (
         *([PLAIN | {"kind": float("nan")}], {"beside": ["kind"]}, "has no 'kind' for"),
     ),

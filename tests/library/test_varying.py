@@ -3,6 +3,7 @@
 import collections
 import json
 import random
+import warnings
 
 import pytest
 
@@ -67,7 +68,9 @@ def test_no_format_is_read_wrongly_and_few_are_refused(tmp_path):
         path = tmp_path / f"{seed}.jsonl"
         path.write_text("\n".join(map(json.dumps, rows)))
         try:
-            records = cv.read_records(path)
+            with warnings.catch_warnings():  # Of answers that ended at a limit.
+                warnings.simplefilter("ignore")
+                records = cv.read_records(path)
         except ValueError as error:
             assert "may all be what the model said. Name the right one: --answer_f" in str(error)
             ends["refused"] += 1
@@ -120,6 +123,25 @@ def test_two_fields_that_may_be_right_are_refused_by_name(tmp_path, one, other):
     assert cv.read_records(path, answer_field=other).answers["m"][0] == "b 0 0"
     models = cv.read_records(path, answer_field=f"{one},{other}").answers
     assert {name: len(said) for name, said in models.items()} == {one: 9, other: 9}
+
+
+def test_names_of_classes_and_models_are_no_answers(tmp_path):
+    """Also where each prompt has one answer, in whatever order the files come."""
+    path, rows = tmp_path / "m.jsonl", [{"prompt": f"p{i}", "answer": POOL[i]} for i in range(6)]
+    path.write_text(
+        "\n".join(json.dumps(row | {"cls": POOL[-1 - i]}) for i, row in enumerate(rows))
+    )
+    assert cv.read_records(path).answers["m"] == POOL[:6]
+    sides = {f"response_{side}": f"{side} {{}}" for side in "ab"} | {
+        "model_a": "x{}",
+        "model_b": "y{}",
+    }
+    arena = [
+        {"prompt": f"p{i}"} | {k: v.format(POOL[i]) for k, v in sides.items()} for i in range(6)
+    ]
+    path.write_text("\n".join(map(json.dumps, arena)))
+    with pytest.raises(ValueError, match="all of them, --answer_field=response_a,response_b, or"):
+        cv.read_records(path)
 
 
 def test_numbers_are_answers(tmp_path):
