@@ -26,7 +26,8 @@ from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
 from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
-from condvendi_jax.records.record import WEIGHT_FIELD, Fields
+from condvendi_jax.records.formats import WEIGHT_FIELD
+from condvendi_jax.records.record import Fields
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 _Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.

@@ -1,9 +1,7 @@
 """What an encoder of English cannot see in texts: the lines beside a number that rests on it."""
 
 import collections
-import contextlib
 import itertools
-import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +15,9 @@ _SHORT = 60  # A choice: texts of more characters say more than an answer.
 _MULTILINGUAL = "Try --text_encoder=st:Qwen/Qwen3-Embedding-0.6B (encoder= in Python)"
 _FEWER = f"Eight unlike sentences then count as 4 to 7. {_MULTILINGUAL}"
 _WAYS = "The number then counts ways of writing, too: try --similarity={} (similarity= in Python)"
-_KINDS = {
+_KINDS = {  # No line of code starts as one of JSON does, or names a key.
     "code": r"(?m)^(?:```|#include|\s*(?:def|class|import|function|public|const) \w)"
-    r"|^[^\\\n]*(?:\);|[{}])$",
+    r"|^(?![ \t]*[\[{\]}\"\d]|.*\":)[^\\\n]*(?:\);|[{}])$",
     "formulas": r"\\(?:[(\[]|boxed|[dt]?frac|sqrt|cdot|times)"
     r"|\$[^$\n]{0,80}[\\^_=+][^$\n]{0,80}\$",
     "numbers or letters": r"(?i)\A\W{0,9}(?:(?:the )?answer is|\\boxed)?"
@@ -65,9 +63,8 @@ def limits_of(
     if model not in shares:
         return
     starts = [text[:_READ].strip() for text in texts]
-    plain = ["" if _is_data(text) else start for text, start in zip(texts, starts, strict=True)]
     for kind, pattern in _KINDS.items():
-        if 2 * (count := sum(map(bool, map(re.compile(pattern).search, plain)))) > len(texts):
+        if 2 * (count := sum(map(bool, map(re.compile(pattern).search, starts)))) > len(texts):
             what = f"most texts are or hold {kind}", f"{count:,} of {len(texts):,}"
             yield kind, *what, _WAYS.format("code" if kind == "code" else "exact")
     rows = [*zip(prompts, [exact(t) if len(t) <= _SHORT else t for t in starts], strict=True)]
@@ -76,10 +73,3 @@ def limits_of(
     if 10 * (count := sum(several[row] > 1 for row in rows)) > len(texts):
         what = "texts equal others but for quotes, Markdown or notation"
         yield "notations", what, f"{count:,} of {len(texts):,}", _WAYS.format("exact")
-
-
-def _is_data(text: str) -> bool:
-    """Whether a text is an object or a list of JSON, whose keys may stand in any order."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return isinstance(json.loads(text.strip().strip("`").removeprefix("json")), dict | list)
-    return False

@@ -15,6 +15,7 @@ USERS = ("user", "human")
 _SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
 CALLS, NO_CALL = "tool_calls", "(no calls)"  # Of a message, or of a run.
+FAILED = "the request failed"
 _ARGUMENTS = ("arguments", "input", "args", "parameters")
 _BESIDE = "text|thinking|reasoning|result|refusal|image|audio|document"  # Blocks beside calls.
 _ATTACHED = (CALLS, "function_call", "images", "files")  # Beside the content of a message.

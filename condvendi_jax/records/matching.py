@@ -81,25 +81,21 @@ def few(
     remedy = "Pass equal texts as prompts, or equal prompt_ids"
     if read := fields.get("prompts"):
         path = _alone(read, fields["answers"], prompts.values())
-        alone = f"the question alone, --prompt_field={path}, or a field of equal ids"
-        alone = alone if path else "a field of equal ids, --prompt_field=NAME"
-        remedy = f"Name {alone}; or write equal prompts alike"
+        remedy = f"Name the question alone, --prompt_field={path}, or a field of equal ids"
+        remedy += "; or write equal prompts alike"
     why = _cause([texts[one], texts[next(iter(counts))]])
     return [(f"{one} shares {number} with {tables.listed([*counts])}", why, remedy)]
 
 
 def _alone(read: Sequence[str], said: Sequence[str], prompts: Iterable[Iterable[str]]) -> str:
-    """The `prompt_field` of the question alone; '' if none is known, or it would merge prompts."""
+    """The `prompt_field` of the question alone; 'NAME' if unknown, or if it would merge prompts."""
     if read[0].startswith("arguments"):
         return "doc_id"  # Of lm-eval.
     plain = [name for name in read if name in PROMPT_FIELDS and name != "messages"]
-    chat = f"messages[{-2 if LAST_TURN in said else -1}]"  # Before the answer.
-    last = [chat] * ("messages" in read) + plain
-    for texts in map(set, prompts):
-        questions = {identity(text.rpartition("\n\nuser: ")[2]) for text in texts}
-        if len(questions) < len({*map(identity, texts)}):
-            return ""
-    return "" if len(plain) > 1 or last == [*read] else ",".join(last)
+    turn = f"messages[{-2 if LAST_TURN in said else -1}]"  # Before the answer.
+    last = [turn] * ("messages" in read) + plain
+    merged = any(len({t.rpartition("\n\nuser: ")[2] for t in p}) < len({*p}) for p in prompts)
+    return "NAME" if merged or plain[1:] or last in ([], [*read]) else ",".join(last)
 
 
 def _cause(two: Sequence[set[str]]) -> str:

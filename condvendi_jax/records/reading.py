@@ -16,21 +16,10 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
 from condvendi_jax.records import cleaning, matching
-from condvendi_jax.records.answers import CALLS, NO_CALL, Unfit, doubts, is_blank, label
+from condvendi_jax.records.answers import CALLS, FAILED, NO_CALL, Unfit, doubts, is_blank, label
 from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
-from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
-from condvendi_jax.records.record import (
-    FAILED,
-    MODEL_FIELD,
-    MODEL_FIELDS,
-    WEIGHT_FIELD,
-    Fields,
-    Record,
-    Row,
-    answer_field,
-    values,
-    with_lists,
-)
+from condvendi_jax.records.formats import BESIDE, MODEL_FIELDS, QUESTIONS, WEIGHT_FIELD, Format
+from condvendi_jax.records.record import Fields, Record, Row, answer_field, values, with_lists
 
 #: A note on answers whose own pairs cannot be left out.
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
@@ -153,10 +142,11 @@ def read_records(
     tasks = {model: _tasks(parts) for model, parts in by_file.items() if len(parts) > 1}
     rows_of = {m: [*itertools.chain(*parts.values())] for m, parts in by_file.items()}
     prompts = {model: [row.asked.text for row in rows] for model, rows in rows_of.items()}
-    prompts = matching.without_samples(prompts)
-    for model, rows in rows_of.items():
-        both = zip(rows, prompts[model], strict=True)
-        rows_of[model] = [row._replace(asked=row.asked._replace(text=text)) for row, text in both]
+    for model, asked in matching.without_samples(prompts).items():
+        if asked is not prompts[model]:
+            both = zip(rows_of[model], asked, strict=True)
+            rows_of[model] = [row._replace(asked=row.asked._replace(text=t)) for row, t in both]
+            prompts[model] = asked
     every = [*itertools.chain(*rows_of.values())]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
     if unread := dict.fromkeys(name for row in every for name in row.asked.unread):
@@ -176,9 +166,9 @@ def read_records(
     if cut and not clean:
         doubtful.append(f"kept, since clean is false: {cleaning.Cleaned([], cut)}")
     if skipped:
-        lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
-        if failed := sum(FAILED in entry.reason for entry in skipped):
-            lines.append(f"{failed:,} of them are requests that failed")
+        failed = sum(FAILED in entry.reason for entry in skipped)
+        number = f"{len(skipped):,}" + f", of which {failed:,} requests failed" * bool(failed)
+        lines = [f"records or answers that do not fit are left out ({number}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
         checks.warn("\n".join(lines))
     if answer_field == CALLS:  # Many prompts may have one run.
@@ -204,17 +194,14 @@ def read_records(
 
 def _warned(model: str, rows: Sequence[Row]) -> list[str]:
     """A line on answers that were cut off; warnings on those of merged chats, and on copies."""
-    times = collections.Counter((identity(row.asked.text), row.answer) for row in rows)
+    times = collections.Counter((row.asked.text, row.answer) for row in rows)
     if len(times) > 1 and {*times.values()} == {2}:
         checks.warn(f"{model}: every answer stands exactly twice: was the file written twice?")
-    asked, turns = {key for key, _ in times}, {row.asked.turns for row in rows}
-    turns = {said for said in turns if len(said) > 1}
-    if 2 * len(asked) < len(turns):
-        checks.warn(
-            f"{model}: {rows[0].asked.fields[0]!r} gives {len(asked):,} different prompts, for "
-            f"example {rows[0].asked.text[:40]!r}, but the user's turns differ in {len(turns):,} "
-            "ways: name a field of ids, or leave out --prompt_field, which then reads all turns."
-        )
+    asked, turns = {text for text, _ in times}, {row.asked.turns for row in rows}
+    if 2 * len(asked) < (ways := sum(len(said) > 1 for said in turns)):
+        words = f"{model}: {rows[0].asked.fields[0]!r} gives {len(asked):,} different prompts, for "
+        words += f"example {rows[0].asked.text[:40]!r}, but users' turns differ in {ways:,} ways: "
+        checks.warn(f"{words}name a field of ids, or leave out --prompt_field to read all turns.")
     words = "were cut off by a limit of tokens, as their records say, for example"
     cut = [row.answer for row in rows if row.is_cut]
     return [f"{len(cut):,} of {len(rows):,} {words} {text[:80]!r}" for text in cut[:1]]
@@ -222,8 +209,9 @@ def _warned(model: str, rows: Sequence[Row]) -> list[str]:
 
 def _hint(rows: Sequence[dict[Any, Any]], named: Fields) -> None:
     """Warns where the rows of one model may be of several, or of agents."""
-    ends = itertools.product(rows[0], MODEL_FIELDS)
-    for path in (*map(".".join, ends), "extra.metadata.ls_model_name", "session_name"):
+    inner = [str(name) for row in rows[:1] for name, v in row.items() if isinstance(v, dict | list)]
+    ends = map(".".join, itertools.product(inner, MODEL_FIELDS))
+    for path in (*ends, "extra.metadata.ls_model_name", "session_name"):
         labels = [label for row in rows for label in values(row, path)]
         names = dict.fromkeys(label for label in labels if isinstance(label, str))
         if 1 < len(names) <= len(labels) / 2:
@@ -368,7 +356,7 @@ def _read_file(
     rows = [(line, row) for line, row in lines if isinstance(row, Row)]
     of_models = any(row.model for _, row in rows)
     lacking = {line for line, row in rows if row.model is None} if of_models else set()
-    why = f"has no {MODEL_FIELD!r}, which other records of this file have"
+    why = f"has no {MODEL_FIELDS[0]!r}, which other records of this file have"
     skipped = [Skipped(path, line, str(row)) for line, row in lines if isinstance(row, Unfit)]
     skipped += [Skipped(path, line, why) for line in lacking]
     skipped.sort(key=lambda entry: entry.line)

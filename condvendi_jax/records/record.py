@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.records import answers as texts
-from condvendi_jax.records.answers import CALLS, NO_CALL, Unfit, messages_of
-from condvendi_jax.records.formats import FORMATS, Format
+from condvendi_jax.records.answers import CALLS, FAILED, NO_CALL, Unfit, messages_of
+from condvendi_jax.records.formats import FORMATS, MODEL_FIELDS, WEIGHT_FIELD, Format
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
 GIVEN = ("system", "system_prompt", "system_message", "instructions", "history", "context")
@@ -26,9 +26,6 @@ _LISTS = ("generations", "responses", "completions", "outputs", "answers", "pred
 LAST_TURN = "messages[-1]"
 ANSWER_FIELDS = (*_LISTS, "generation", "response", "completion", "output", "answer", "prediction")
 ANSWER_FIELDS += ("predicted_text", "generated_text", "model_output", LAST_TURN)
-MODEL_FIELD = "model"
-MODEL_FIELDS = (MODEL_FIELD, "model_name", "model_id", "engine", "llm")
-WEIGHT_FIELD = "probability"
 _BOTH = (
     "name both, --prompt_field=NAME --answer_field=NAME, or A.B for B within A, and "
     "--model_field=NAME if one has the model; or write records such as "
@@ -46,7 +43,7 @@ _NOTES = re.compile(
     r"|meta|categor|topic|subject|source|title|author|descr|finish|stop|status|error|warning|type"
     r"|role|lang|split|date|time|stamp|hash|uuid|url|path|file|version|config|param|log|usage|ideal"
     r"|option|choice|reference|gold|target|expected|truth|gts|label|correct|template|\bids?\b|_id"
-    r"|class|\bcls\b|cluster|winner|\bmodels?(_(name|[a-z]|\d+))?\s*$",
+    r"|(\b|_)(cls|class(es)?|clusters?|winner)\b|\bmodels?(_(name|[a-z]|\d+))?\s*$",
     re.IGNORECASE,
 )
 _MACHINE = re.compile(
@@ -55,13 +52,9 @@ _MACHINE = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"(.*\D)(\d+)\s*")
-_ENDED = re.compile(  # In JSON, why a text ended.
-    r'"(?:(?:finish|stop|done)_?reasons?|incomplete_details)": (?:{"reason": )?"(\w+)',
-    re.IGNORECASE,
-)
-_CUT = re.compile(r"length|max\w*tokens", re.IGNORECASE)
+_ENDED = re.compile(r"(finish|stop|done)_?reasons?|incomplete_details", re.I)  # Why a text ended.
+_CUT = re.compile(r"length|max\w*tokens", re.I)
 _ERRORS = "result.error.error.message response.body.error.message error.message result.type"
-FAILED = ": the request failed, "
 
 
 class Fields(NamedTuple):
@@ -114,7 +107,7 @@ class Record:
     """
 
     def __init__(self, row: dict[Any, Any], named: Fields | None = None, place: str = ""):
-        self.named, self.place, self.row = named or Fields(), place, {**row}
+        self.named, self.place, self.row, self._read = named or Fields(), place, {**row}, row
         for path in (*self.named[:4], *self.named.beside):
             if path and path not in row and (held := values(row, path)):
                 several = len(held) > 1 or re.search(r"\[(?!-?\d)", path)
@@ -169,20 +162,16 @@ class Record:
 
     def rows(self) -> Iterator[Row | Unfit]:
         """A row for each answer, or why it does not fit."""
-        listed = isinstance(self.row.get(self.named.model), list)  # A model for each answer.
-        model, answers, prompt = None if listed else self.model(), self.answers(), self.prompt()
-        ends = _ENDED.findall(json.dumps(self.row, default=repr))
-        cut = [_CUT.search(end) is not None for end in ends]
+        answers, prompt = self.answers(), self.prompt()
+        cut = [_CUT.search(str(end)) is not None for end in _ends(self._read)]
         for k, answer in enumerate(answers):
             try:
                 about = self.weight(answer), self.batch(answer)
                 beside = {field: self.beside(field, answer) for field in self.named.beside}
-                whole = _inner(answer.value)
-                run = "\n".join(texts.calls(*answer[:2])) or NO_CALL if self.runs else whole
-                said = texts.checked(texts.assistant_text(run, answer.name), answer.name)
-                beside_it = beside, cut[k] if len(cut) == len(answers) else k < sum(cut)
-                name = self.model(answer) if listed else model
-                yield Row(name, prompt, said, self._said[0], *about, *beside_it)
+                run = "\n".join(texts.calls(*answer[:2])) or NO_CALL if self.runs else answer.value
+                said = texts.checked(texts.assistant_text(_inner(run), answer.name), answer.name)
+                is_cut = cut[k] if len(cut) == len(answers) else k < sum(cut)
+                yield Row(self.model(answer), prompt, said, self._said[0], *about, beside, is_cut)
             except Unfit as error:
                 yield error
 
@@ -194,7 +183,8 @@ class Record:
             value = next(iter(held), None)
         elif self.named.model is not None or known_fields(self.row, MODEL_FIELDS):
             field = self._field("model", MODEL_FIELDS)
-            value = self.beside(field, answer) if answer else self.row[field]
+            value = self.row[field]
+        value = self.beside(field, answer) if answer and isinstance(value, list) else value
         value = texts.label(value) if type(value) in (int, float) else value  # As a temperature.
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
@@ -229,9 +219,8 @@ class Record:
         if not several:
             return [Answer(held, repr(field))]
         if not held:
-            failed = [why for why in self._first(_ERRORS)[1] if why not in (None, "succeeded")]
-            words = "".join(f"{FAILED}{why!s:.80}" for why in failed)
-            raise Unfit(f"{field!r} holds no answers{words}")
+            failed = [f": {FAILED}, {w!s:.80}" for w in self._first(_ERRORS)[1] if w != "succeeded"]
+            raise Unfit(f"{field!r} holds no answers{''.join(failed)}")
         return [Answer(value, f"{field!r}[{row}]", row) for row, value in enumerate(held)]
 
     def prompt(self) -> Prompt:
@@ -334,7 +323,8 @@ class Record:
             value = listed[answer.row]
         if value is None or value != value:
             flag = "batch_field" if of_all else "class_field=NAME or --quality_field"
-            raise Unfit(f"has no {field!r} for {answer.name}" + _fields_of(self.row, flag, field))
+            there = "" if field in self.row else _fields_of(self.row, flag)
+            raise Unfit(f"has no {field!r} for {answer.name}{there}")
         return value
 
     def _first(self, paths: str) -> tuple[str, list[Any]]:
@@ -366,13 +356,12 @@ class Record:
         return next((field for field in known if row[field] not in (None, "")), known[0])
 
 
-def _fields_of(row: dict[Any, Any], flag: str = "", wanted: str = "") -> str:
-    """The end of an error: the fields that a row has, unless the `wanted` one, and the flag."""
+def _fields_of(row: dict[Any, Any], flag: str = "") -> str:
+    """The end of an error: the fields that a row has, and the flag that names one."""
     inner = {key: list(v) if isinstance(v, dict) else [""] for key, v in row.items()}
     paths = [f"{key}.{name}".strip(".") for key, below in inner.items() for name in below]
     how = f"; --{flag}=NAME, or A.B for B within A, A[-1] for its last, chooses one" if flag else ""
-    there = f"; its fields are {', '.join(paths)[:300] or 'none'}{how}"
-    return "" if wanted in row else there
+    return f"; its fields are {', '.join(paths)[:300] or 'none'}{how}"
 
 
 def unclear(place: str, fields: Sequence[str]) -> ValueError:
@@ -476,6 +465,15 @@ class Candidate:
         """Whether many prompts have texts of their own."""
         first = [min(texts) for texts in self.said.values()]  # In whatever order files come.
         return len(first) > 1 and len({*first}) > _DISTINCT * len(first)
+
+
+def _ends(value: Any) -> Iterator[Any]:
+    """Why the texts in a record ended, one after the other."""
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        if _ENDED.fullmatch(str(key)):
+            yield from filter(None, part if isinstance(part, list) else [part])
+        elif isinstance(part, dict | list) and key not in _CHATS:
+            yield from _ends(part)
 
 
 def with_lists(row: dict[Any, Any]) -> dict[Any, Any]:

@@ -173,7 +173,7 @@ def test_answers_of_one_request():
         json.loads(log_of("batch of Anthropic")[0].read_text().split("\n")[0]),
     )
     with pytest.warns(
-        UserWarning, match=f"2 of them are requests that (.|\n)*{words}Busy(.|\n)*{words}exp"
+        UserWarning, match=f"of which 2 requests failed(.|\n)*{words}Busy(.|\n)*{words}exp"
     ):
         cv.read_records(path)
 
