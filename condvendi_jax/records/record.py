@@ -52,7 +52,9 @@ _MACHINE = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"(.*\D)(\d+)\s*")
-_ENDED = re.compile(r"(finish|stop|done)_?reasons?|incomplete_details", re.I)  # Why a text ended.
+_ENDED = re.compile(  # In JSON, why a text ended, or a list of this.
+    r'(?i)"(?:finish|stop|done|incomplete)_?(?:reason|detail)s?": (?!null)(\[[^\]]*\]|[^,}]+)'
+)
 _CUT = re.compile(r"length|max\w*tokens", re.I)
 _ERRORS = "result.error.error.message response.body.error.message error.message result.type"
 
@@ -163,7 +165,8 @@ class Record:
     def rows(self) -> Iterator[Row | Unfit]:
         """A row for each answer, or why it does not fit."""
         answers, prompt = self.answers(), self.prompt()
-        cut = [_CUT.search(str(end)) is not None for end in _ends(self._read)]
+        ends = ",".join(_ENDED.findall(json.dumps(self._read, default=repr))).split(",")
+        cut = [_CUT.search(end) is not None for end in ends]
         for k, answer in enumerate(answers):
             try:
                 about = self.weight(answer), self.batch(answer)
@@ -465,15 +468,6 @@ class Candidate:
         """Whether many prompts have texts of their own."""
         first = [min(texts) for texts in self.said.values()]  # In whatever order files come.
         return len(first) > 1 and len({*first}) > _DISTINCT * len(first)
-
-
-def _ends(value: Any) -> Iterator[Any]:
-    """Why the texts in a record ended, one after the other."""
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        if _ENDED.fullmatch(str(key)):
-            yield from filter(None, part if isinstance(part, list) else [part])
-        elif isinstance(part, dict | list) and key not in _CHATS:
-            yield from _ends(part)
 
 
 def with_lists(row: dict[Any, Any]) -> dict[Any, Any]:

@@ -166,15 +166,10 @@ def test_answers_of_one_request():
     words = "holds no answers: the request failed, "
     assert skipped == [(2, f"'response.body.output' {words}rate limit")]
     results = ({"type": "errored", "error": {"error": {"message": "Busy"}}}, {"type": "expired"})
-    of_claude = [{"custom_id": "q1", "result": result} for result in results]
-    path = write(
-        "m.jsonl",
-        *of_claude,
-        json.loads(log_of("batch of Anthropic")[0].read_text().split("\n")[0]),
-    )
-    with pytest.warns(
-        UserWarning, match=f"of which 2 requests failed(.|\n)*{words}Busy(.|\n)*{words}exp"
-    ):
+    ours = [{"custom_id": "q1", "result": result} for result in results]
+    path = write("n.jsonl", request(0, {"output": parts}), *ours)
+    words = f"of which 2 requests failed(.|\n)*{words}Busy(.|\n)*{words}expired"
+    with pytest.warns(UserWarning, match=words):
         cv.read_records(path)
 
 

@@ -95,6 +95,7 @@ PROMPTS = {  # A record with the answer "a", its prompt, and the fields that are
     "usual fields": (NAMED | {"answer": "a", "a": ["y"]}, "x"),
     "fields that are named": (NAMED, "p", "p", "a", "m"),
     "a number": ({"question_id": 81, "turn": "t", "output": "a"}, "81", "question_id"),
+    "a plain number": (PLAIN | {"prompt": 0}, "0"),
     "a field of a document": ({"doc": {"problem": "p"}, "resps": [["a"]]}, "p", "problem"),
     "the field of a format": ({"doc": {"question": "p"}, "resps": [["a"]]}, "p", None, "resps"),
     "an object of several fields": (INNER, '{"k": 3, "q": "p"}', None, "outputs.end"),
@@ -294,9 +295,9 @@ def test_answers_that_may_be_something_else_are_counted(name):
     assert words is None or re.search(f"m: {words}", messages[0])
 
 
-CHATS = [{"messages": [{**USER, "content": f"{k}?"}, SAID, {**USER, "content": "Why?"}, SAID]}
-         for k in range(4)]  # fmt: skip
+CHATS = [{"messages": [USER | {"content": text}, SAID, USER, SAID]} for text in "abcd"]
 CALL = SAID | {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+AGENT = [{"messages": [USER, CALL, USER | {"role": "tool"}, SAID]}]
 OF_TWO = [{"model": "m", "response": "a"}, {"model": "n", "response": "b"}]
 ENDS = [{"finish_reason": "length"}, {"stopReason": "max_tokens"}, {"finishReason": "MAX_TOKENS"}]
 ENDS += [{"body": {"incomplete_details": {"reason": "max_output_tokens"}}}]
@@ -305,19 +306,18 @@ TOLD = {  # Records, the fields that are named, and words of the warning.
     **{f"cut {k}": ([PLAIN, PLAIN | end], {}, "m: 1 of 2 were cut") for k, end in enumerate(ENDS)},
     "a choice that is cut": ([{"prompt": "p", "choices": CHOICES}], {}, "1 of 2 were .* 'b'"),
     "copies": ([PLAIN, {"prompt": "q", "answer": "b"}] * 2, {}, "m: every answer stands .* twice"),
-    "merged chats": (CHATS, {"prompt_field": "messages[-2]"}, "m: .* 1 different .* 'Why.* 4 ways"),
-    "sessions": (
-        [PLAIN | {"session_name": name} for name in "ababa"],
-        *({}, "as one model, though 'session_name' .*, a and b: --model_field=session_name"),
+    "merged chats": (
+        CHATS,
+        {"prompt_field": "messages[-2]"},
+        "m: .* 1 different .* 'p', .* 4 ways",
     ),
-    "models of answers": (
+    "sessions": ([PLAIN | {"session_name": x} for x in "ababa"], {}, "'session_name' .* a and b: "),
+    "models": (
         [{"prompt": p, "completions": OF_TWO} for p in "pqr"],
-        *({}, "as one model, though 'completions.model' .* m and n"),
+        {},
+        "completions.model' .* m",
     ),
-    "tool calls": (
-        [{"messages": [USER, CALL, {"role": "tool", "content": "x"}, SAID]}],
-        *({}, "tool calls, which --answer_field=tool_calls compares"),
-    ),
+    "tool calls": (AGENT, {}, "runs hold tool calls, which --answer_field=tool_calls compares"),
 }
 
 
@@ -330,15 +330,6 @@ def test_what_may_be_read_otherwise_is_told(name):
     assert len(caught) == 1
     if field := re.findall("--model_field=(\\S+)", str(caught[0].message)):
         assert len(cv.read_records(path, model_field=field[0]).answers) == 2
-
-
-@pytest.mark.parametrize("ending", [".jsonl", ".csv"])
-def test_numbers_are_names_of_models_and_of_prompts(ending):
-    rows = [{"prompt": k % 2, "answer": k, "heat": heat} for k in range(4) for heat in (0.7, 1)]
-    cells = [",".join(map(str, row)) for row in (rows[0], *map(dict.values, rows))]
-    path = write(f"m{ending}", *(rows if ending == ".jsonl" else cells))
-    counts = {heat: {"0": 2, "1": 2} for heat in ("0.7", "1")}
-    assert cv.read_records(path, model_field="heat").counts == counts
 
 
 UNFIT = {
@@ -389,10 +380,8 @@ REFUSED = {  # Records, the fields that are named, and words of the error.
         for path in ("messages[-3]", "messages[2]", "system,messages[5]")
     },
     "a value for each answer": ([*TWO, PLAIN], {"beside": ["kind"]}, "has no 'kind' for 'answer'"),
-    **{
-        f"a flag {flag}": ([PLAIN], named, rf"has no 'x' .*s are prompt, answer; --{flag}_field=N")
-        for flag, named in {"batch": {"batch_field": "x"}, "class": {"beside": ["x"]}}.items()
-    },
+    "a batch": ([PLAIN], {"batch_field": "x"}, "no 'x' .*are prompt, answer; --batch_field=NAME"),
+    "a class": ([PLAIN], {"beside": ["x"]}, "no 'x' .*are prompt, answer; --class_field=NAME or"),
     "a value that is NaN": (
         *([PLAIN | {"kind": float("nan")}], {"beside": ["kind"]}, "has no 'kind' for"),
     ),
