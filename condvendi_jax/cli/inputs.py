@@ -243,8 +243,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     compare, encoder = _comparison(given, held, used, bar), used.get("outputs", [None])[0]
     fields, runs = held.fields if kind == "records" else {}, given.similarity == "calls"
     cut = held.cut if given.several else {"": [line for some in held.cut.values() for line in some]}
-    read = embed, compare, encoder, held.summary, fields, runs, cut
-    dataset = Dataset(outputs, prompts, *read)
+    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields, runs, cut)
     dataset = dataset.matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)

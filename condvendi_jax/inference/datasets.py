@@ -20,7 +20,7 @@ from condvendi_jax.records import answers, cleaning, matching
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
 _ROLES = "encoder", "similarity"
-_LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
+_LOOK = "Look at them: refusals, errors and unfinished answers that differ count as diverse"
 
 
 @dataclasses.dataclass(frozen=True)

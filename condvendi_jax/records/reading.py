@@ -142,11 +142,10 @@ def read_records(
     tasks = {model: _tasks(parts) for model, parts in by_file.items() if len(parts) > 1}
     rows_of = {m: [*itertools.chain(*parts.values())] for m, parts in by_file.items()}
     prompts = {model: [row.asked.text for row in rows] for model, rows in rows_of.items()}
-    for model, asked in matching.without_samples(prompts).items():
-        if asked is not prompts[model]:
-            both = zip(rows_of[model], asked, strict=True)
-            rows_of[model] = [row._replace(asked=row.asked._replace(text=t)) for row, t in both]
-            prompts[model] = asked
+    prompts = matching.without_samples(prompts)
+    for model, rows in rows_of.items():
+        both = zip(rows, prompts[model], strict=True)
+        rows_of[model] = [row._replace(asked=row.asked._replace(text=text)) for row, text in both]
     every = [*itertools.chain(*rows_of.values())]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
     if unread := dict.fromkeys(name for row in every for name in row.asked.unread):
@@ -161,8 +160,8 @@ def read_records(
     batches, note = _batches(rows_of)
     notes += filter(None, [note])
     ended = {model: _warned(model, rows) for model, rows in rows_of.items()}
-    lines = {model: doubts(said, prompts[model]) + ended[model] for model, said in answers.items()}
-    doubtful = [f"{model}: {line}" for model, some in lines.items() for line in some]
+    odd = {model: doubts(said, prompts[model]) + ended[model] for model, said in answers.items()}
+    doubtful = [f"{model}: {line}" for model, lines in odd.items() for line in lines]
     if cut and not clean:
         doubtful.append(f"kept, since clean is false: {cleaning.Cleaned([], cut)}")
     if skipped:
@@ -198,7 +197,7 @@ def _warned(model: str, rows: Sequence[Row]) -> list[str]:
     if len(times) > 1 and {*times.values()} == {2}:
         checks.warn(f"{model}: every answer stands exactly twice: was the file written twice?")
     asked, turns = {text for text, _ in times}, {row.asked.turns for row in rows}
-    if 2 * len(asked) < (ways := sum(len(said) > 1 for said in turns)):
+    if 2 * len(asked) <= (ways := sum(len(said) > 1 for said in turns)):
         words = f"{model}: {rows[0].asked.fields[0]!r} gives {len(asked):,} different prompts, for "
         words += f"example {rows[0].asked.text[:40]!r}, but users' turns differ in {ways:,} ways: "
         checks.warn(f"{words}name a field of ids, or leave out --prompt_field to read all turns.")

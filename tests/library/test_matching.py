@@ -57,15 +57,10 @@ def follow_ups(seed, *first):
         yield chat | {"messages": [*first, *chat["messages"], last | {"role": "assistant"}, last]}
 
 
-def instructions(seed):
-    for row in plain(seed):
-        yield {"input": row["prompt"], "answers": row["answers"], "instruction": f"Do {seed}."}
-
-
 MERGED = {  # A field of the question alone would make one prompt of many, or is the field itself.
     "follow-ups": (lambda: follow_ups(0), lambda: follow_ups(1, SYSTEM)),
     "plain texts": (plain, lambda: ({**r, "prompt": f"[B] {r['prompt']}"} for r in plain(1))),
-    "instructions": (lambda: instructions(0), lambda: instructions(1)),
+    "two fields": (lambda: plain(0, instruction="Do."), lambda: plain(1, instruction="Go.")),
 }
 FILES = MERGED | {  # Two models that share no prompt as they are.
     "a system message": (plain, lambda: chats(answers(1))),

@@ -306,17 +306,9 @@ TOLD = {  # Records, the fields that are named, and words of the warning.
     **{f"cut {k}": ([PLAIN, PLAIN | end], {}, "m: 1 of 2 were cut") for k, end in enumerate(ENDS)},
     "a choice that is cut": ([{"prompt": "p", "choices": CHOICES}], {}, "1 of 2 were .* 'b'"),
     "copies": ([PLAIN, {"prompt": "q", "answer": "b"}] * 2, {}, "m: every answer stands .* twice"),
-    "merged chats": (
-        CHATS,
-        {"prompt_field": "messages[-2]"},
-        "m: .* 1 different .* 'p', .* 4 ways",
-    ),
+    "merged chats": (CHATS, {"prompt_field": "messages[-2]"}, "m: .* 1 diff.* 'p', .* 4 ways"),
     "sessions": ([PLAIN | {"session_name": x} for x in "ababa"], {}, "'session_name' .* a and b: "),
-    "models": (
-        [{"prompt": p, "completions": OF_TWO} for p in "pqr"],
-        {},
-        "completions.model' .* m",
-    ),
+    "models": ([{"prompt": p, "completions": OF_TWO} for p in "pqr"], {}, "'completions.model' "),
     "tool calls": (AGENT, {}, "runs hold tool calls, which --answer_field=tool_calls compares"),
 }
 

@@ -7,6 +7,7 @@ import random
 import pytest
 
 import condvendi_jax as cv
+from condvendi_jax.records.record import Candidate
 
 POOL = ["pear", "fig", "plum", "apple", "It rains.", "My brother plays the guitar.", "42", "yes"]
 GOLD_FIRST = {"question": "Q{i}?", "answer": "gold {i}"}
@@ -124,7 +125,9 @@ def test_two_fields_that_may_be_right_are_refused_by_name(tmp_path, one, other):
 
 
 def test_names_of_classes_and_models_are_no_answers(tmp_path):
-    """Also where each prompt has one answer, in whatever order the files come."""
+    """Also where each prompt has one answer, and in whatever order the files come."""
+    for order in ("ab", "ba"):
+        assert not Candidate("x", said=dict.fromkeys("pqrs", ["a"]) | {"t": [*order]}).is_distinct
     path, keys = tmp_path / "m.jsonl", ["model_a", "model_b", "response_a", "response_b"]
     rows = [{"prompt": f"p{i}", "answer": f"a {i}", "cls": POOL[i]} for i in range(6)]
     path.write_text("\n".join(map(json.dumps, rows)))
