@@ -24,6 +24,7 @@ from condvendi_jax.records.record import Fields, Record, Row, answer_field, valu
 #: A note on answers whose own pairs cannot be left out.
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
 _SHOWN = 10
+_CALLED = re.compile(r'"(tool_calls": \[\{|type": "tool_use"|function_?call": \{)', re.IGNORECASE)
 # Fields that may number the answers to a prompt.
 _COUNTED = re.compile(
     r"(?:^|_)(?:id|uuid|seed|sample|index|idx|epoch|time|timestamp|attempt|run|trial)(?:_|$)", re.I
@@ -217,7 +218,7 @@ def _hint(rows: Sequence[dict[Any, Any]], named: Fields) -> None:
             words = f"taken as one model, though {path!r} names several"
             checks.warn(f"{words}, {listed([*names][:9])}: --model_field={path} compares them")
             break
-    if named.answer is None and any(f'"{CALLS}": [{{' in label(row, 10**9) for row in rows[:99]):
+    if named.answer is None and any(_CALLED.search(label(row, 10**9)) for row in rows[:99]):
         checks.warn(f"runs hold tool calls, which --answer_field={CALLS} compares")
 
 
