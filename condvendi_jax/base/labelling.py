@@ -61,10 +61,10 @@ def typed(labels: Iterable[Any]) -> list[tuple[Any, str]]:
 
 
 def identity(label: Any) -> Any:
-    """A text in one Unicode form and with one kind of line ends, without blanks at its ends."""
+    """A text in one Unicode form, every run of white space as one blank, and none at its ends."""
     if not isinstance(label, str):
         return label
-    return unicodedata.normalize("NFC", label.replace("\r\n", "\n").replace("\r", "\n").strip())
+    return " ".join(unicodedata.normalize("NFC", label).split())
 
 
 def by_label(labels: np.ndarray, values: Iterable[Any]) -> dict[Any, Any]:

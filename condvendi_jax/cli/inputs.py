@@ -27,8 +27,8 @@ from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
 from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
-from condvendi_jax.records.formats import BESIDE
-from condvendi_jax.records.record import WEIGHT_FIELD, Fields
+from condvendi_jax.records.formats import BESIDE, WEIGHT_FIELD
+from condvendi_jax.records.record import Fields
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 _Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.
@@ -265,7 +265,8 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     embed = {r: functools.partial(_embed, *used[r], noun[r], given, bar) for r in noun if r in used}
     compare, encoder = _comparison(given, held, used, bar), used.get("outputs", [None])[0]
     fields, runs = held.fields if kind == "records" else {}, given.similarity == "calls"
-    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields, runs)
+    cut = held.cut if given.several else {"": [line for some in held.cut.values() for line in some]}
+    dataset = Dataset(outputs, prompts, embed, compare, encoder, held.summary, fields, runs, cut)
     dataset = dataset.matched(refuse=held.by_id)
     if kind == "texts":
         dataset = dataset.cleaned(given.clean)

@@ -15,9 +15,9 @@ _SHORT = 60  # A choice: texts of more characters say more than an answer.
 _MULTILINGUAL = "Try --text_encoder=st:Qwen/Qwen3-Embedding-0.6B (encoder= in Python)"
 _FEWER = f"Eight unlike sentences then count as 4 to 7. {_MULTILINGUAL}"
 _WAYS = "The number then counts ways of writing, too: try --similarity={} (similarity= in Python)"
-_KINDS = {
+_KINDS = {  # No line of code starts as one of JSON does, or names a key.
     "code": r"(?m)^(?:```|#include|\s*(?:def|class|import|function|public|const) \w)"
-    r"|^[^\\\n]*(?:\);|[{}])$",
+    r"|^(?![ \t]*[\[{\]}\"\d]|.*\":)[^\\\n]*(?:\);|[{}])$",
     "formulas": r"\\(?:[(\[]|boxed|[dt]?frac|sqrt|cdot|times)"
     r"|\$[^$\n]{0,80}[\\^_=+][^$\n]{0,80}\$",
     "numbers or letters": r"(?i)\A\W{0,9}(?:(?:the )?answer is|\\boxed)?"

@@ -20,7 +20,7 @@ from condvendi_jax.records import answers, cleaning, matching
 from condvendi_jax.results.evaluation import DOUBT, Advice, Evaluation
 
 _ROLES = "encoder", "similarity"
-_LOOK = "Look at them: refusals and errors that differ from other answers count as diverse"
+_LOOK = "Look at them: refusals, errors and unfinished answers that differ count as diverse"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Dataset:
     # Of records, the names of those of `prompts` and of `answers`.
     fields: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     runs: bool = False  # Whether the outputs are the tool calls of runs, not what a model said.
+    cut: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  # Of `Records`.
 
     @classmethod
     def of(
@@ -241,6 +242,7 @@ def advised(
     if texts := dataset.texts.get(name):
         kinds = pairs.prompt_kinds[1].tolist() if pairs.paired else [0] * len(texts)
         lines = answers.doubts(texts, kinds) if pairs.paired else []
+        lines += dataset.cut.get(name, ())
         doubt = Advice(DOUBT, "some answers may not be what a model said", "; ".join(lines), _LOOK)
         unseen = limits.limits_of(name, texts, kinds, dataset.scripts, dataset.encoder)
         advice = (*itertools.starmap(Advice, unseen), *advice, *[doubt] * bool(lines))

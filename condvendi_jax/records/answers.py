@@ -11,10 +11,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 ASSISTANTS = ("assistant", "model")
-_USERS = ("user", "human")
+USERS = ("user", "human")
 _SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
 CALLS, NO_CALL = "tool_calls", "(no calls)"  # Of a message, or of a run.
+FAILED = "the request failed"
 _ARGUMENTS = ("arguments", "input", "args", "parameters")
 _BESIDE = "text|thinking|reasoning|result|refusal|image|audio|document"  # Blocks beside calls.
 _ATTACHED = (CALLS, "function_call", "images", "files")  # Beside the content of a message.
@@ -107,12 +108,12 @@ def given_text(value: Any, name: str, answers: Collection[str] | None = None) ->
     Other content, such as a picture, is shown as JSON, or by a digest. A last message that is one
     of the `answers`, if they are given, is left out, and another of the assistant's is `Unfit`.
     """
-    turns = _turns(value, name, _USERS[0], attached=True)
+    turns = _turns(value, name, USERS[0], attached=True)
     if answers is not None and turns[-1][0] in ASSISTANTS and turns.pop()[1].strip() not in answers:
         words = f"{name} ends with a message of the assistant that is not the answer"
         raise Unfit(f"{words}; remove it, or name another field with --prompt_field")
     turns = [(role, text) for role, text in turns if text]
-    alone = all(role in _USERS for role, _ in turns)
+    alone = all(role in USERS for role, _ in turns)
     return "\n\n".join(text if alone else f"{role}: {text}" for role, text in turns)
 
 

@@ -302,6 +302,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             later = (turn for turn in sample.messages if turn.source != "input")
             run = [vars(one) for turn in later for one in getattr(turn, answers.CALLS, None) or ()]
             row = {"model": log.eval.model, "prompt": prompts[sample.id], field: answer}
+            row["stop_reasons"] = [choice.stop_reason for choice in sample.output.choices]
             yield number, row | {answers.CALLS: run if run or answer else None}
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: is not a log of Inspect: {error}") from error

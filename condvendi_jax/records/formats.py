@@ -36,6 +36,8 @@ with pathlib.Path(__file__).with_name("formats.csv").open(encoding="utf-8", newl
     FORMATS = tuple(Format(*row[:-1], request=bool(row[-1])) for row in [*csv.reader(_rows)][1:])
 """The rows of formats.csv, one for each tool."""
 
+MODEL_FIELDS = ("model", "model_name", "model_id", "engine", "llm")
+WEIGHT_FIELD = "probability"
 # Of a batch, of HELM, of MT-bench, of code, of HELM's instances.
 QUESTIONS = {"custom_id": "body params", "instance_id": "request.messages request.prompt"}
 QUESTIONS |= {"question_id": "turns.*", "task_id": "prompt", "id": "input.text"}

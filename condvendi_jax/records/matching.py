@@ -9,7 +9,7 @@ from typing import Any
 
 from condvendi_jax.base import checks, tables
 from condvendi_jax.base.labelling import identity
-from condvendi_jax.records.record import PROMPT_FIELDS
+from condvendi_jax.records.record import LAST_TURN, PROMPT_FIELDS
 
 _MARKS = "s|sample|run|rep|repeat|seed|n|k|try|draw|attempt|trial|gen|generation|rollout"
 _SAMPLE = re.compile(  # Its name, and its number with what may stand before.
@@ -17,11 +17,11 @@ _SAMPLE = re.compile(  # Its name, and its number with what may stand before.
 )
 
 
-def without_samples(ids: Any, *, refuse: bool) -> Any:
+def without_samples(ids: Any, *, refuse: bool | None = None) -> Any:
     """Ids of prompts, or those by model, without the numbers of samples that they may end with.
 
     Where all ids differ and several prompts have nearly the same numbers. What may be either stays
-    with a warning; or is a ValueError, to `refuse` ids that nobody named.
+    with a warning, if `refuse` is False; or is a ValueError, to `refuse` ids that nobody named.
     """
     if isinstance(ids, Mapping):
         return {m: without_samples(of_model, refuse=refuse) for m, of_model in ids.items()}
@@ -35,6 +35,8 @@ def without_samples(ids: Any, *, refuse: bool) -> Any:
     if not all(map(str.isdecimal, numbers)):
         checks.warn(f"prompts: {words}, of samples: the names count as prompts.")
         return names
+    if refuse is None:
+        return ids
     words = (
         f"prompts: {words}, of samples or of prompts. If of samples, --prompts=FILE joins texts "
         "by id; in Python pass texts as prompts. If of prompts, name the field of the ids, "
@@ -78,15 +80,22 @@ def few(
     number = f"{tables.span(counts.values())} of its {len(texts[one]):,} prompts"
     remedy = "Pass equal texts as prompts, or equal prompt_ids"
     if read := fields.get("prompts"):
-        path = "doc_id" if read[0].startswith("arguments") else "NAME"  # Of lm-eval.
-        said = {re.sub(r"\[-1\]$", "", name) for name in fields["answers"]}  # Before the answer.
-        last = [f"{name}[{-2 if name in said else -1}]" for name in read if name in PROMPT_FIELDS]
-        remedy = (
-            f"Name the question alone, --prompt_field={','.join(last) or path}, or a field of "
-            "equal ids; or write equal prompts alike"
-        )
+        path = _alone(read, fields["answers"], prompts.values())
+        remedy = f"Name the question alone, --prompt_field={path}, or a field of equal ids"
+        remedy += "; or write equal prompts alike"
     why = _cause([texts[one], texts[next(iter(counts))]])
     return [(f"{one} shares {number} with {tables.listed([*counts])}", why, remedy)]
+
+
+def _alone(read: Sequence[str], said: Sequence[str], prompts: Iterable[Iterable[str]]) -> str:
+    """The `prompt_field` of the question alone; 'NAME' if unknown, or if it would merge prompts."""
+    if read[0].startswith("arguments"):
+        return "doc_id"  # Of lm-eval.
+    plain = [name for name in read if name in PROMPT_FIELDS and name != "messages"]
+    turn = f"messages[{-2 if LAST_TURN in said else -1}]"  # Before the answer.
+    last = [turn] * ("messages" in read) + plain
+    merged = any(len({t.rpartition("\n\nuser: ")[2] for t in p}) < len({*p}) for p in prompts)
+    return "NAME" if merged or plain[1:] or last in ([], [*read]) else ",".join(last)
 
 
 def _cause(two: Sequence[set[str]]) -> str:
@@ -94,7 +103,7 @@ def _cause(two: Sequence[set[str]]) -> str:
     words = [[{*re.findall(r"\w+", text)} for text in texts] for texts in two]
     always = set().union(*(set.intersection(*texts) for texts in words))
     for why, key in {
-        "they differ in capitals or blanks alone": lambda text: text.casefold().split(),
+        "they differ in capitals alone": lambda text: text.casefold().split(),
         "ids may hold numbers of samples": lambda text: _SAMPLE.sub(r"\1", text).split(),
         "a system message or a template stands around equal questions": (
             lambda text: [word for word in re.findall(r"\w+", text) if word not in always]

@@ -16,23 +16,15 @@ from condvendi_jax.base import checks, files
 from condvendi_jax.base.labelling import identity
 from condvendi_jax.base.tables import listed
 from condvendi_jax.records import cleaning, matching
-from condvendi_jax.records.answers import CALLS, NO_CALL, Unfit, doubts, is_blank, label
+from condvendi_jax.records.answers import CALLS, FAILED, NO_CALL, Unfit, doubts, is_blank, label
 from condvendi_jax.records.files import LOOKED_AT, first_rows, read_rows, record_files
-from condvendi_jax.records.formats import BESIDE, QUESTIONS, Format
-from condvendi_jax.records.record import (
-    MODEL_FIELD,
-    WEIGHT_FIELD,
-    Fields,
-    Record,
-    Row,
-    answer_field,
-    values,
-    with_lists,
-)
+from condvendi_jax.records.formats import BESIDE, MODEL_FIELDS, QUESTIONS, WEIGHT_FIELD, Format
+from condvendi_jax.records.record import Fields, Record, Row, answer_field, values, with_lists
 
 #: A note on answers whose own pairs cannot be left out.
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
 _SHOWN = 10
+_CALLED = re.compile(r'"(tool_calls": \[\{|type": "tool_use"|function_?call": \{)', re.IGNORECASE)
 # Fields that may number the answers to a prompt.
 _COUNTED = re.compile(
     r"(?:^|_)(?:id|uuid|seed|sample|index|idx|epoch|time|timestamp|attempt|run|trial)(?:_|$)", re.I
@@ -61,7 +53,7 @@ class Records:
     `beside[field][model][i]` is what a field holds for that answer. `batches[model][i]` is a label
     of its request, where most prompts were asked several times with several answers each.
     `summary` says in a line what was read and cut. `tasks[model][i]` is the name of the file that
-    it comes from, where a model has several.
+    it comes from, where a model has several. `cut` says how many answers a limit of tokens ended.
     """
 
     answers: dict[str, list[str]]
@@ -75,6 +67,7 @@ class Records:
     batches: dict[str, list[str]] | None = None
     summary: str = ""
     tasks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    cut: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -149,9 +142,13 @@ def read_records(
     by_file, skipped, notes, cut = _by_model(sources, names, named, clean)
     tasks = {model: _tasks(parts) for model, parts in by_file.items() if len(parts) > 1}
     rows_of = {m: [*itertools.chain(*parts.values())] for m, parts in by_file.items()}
+    prompts = {model: [row.asked.text for row in rows] for model, rows in rows_of.items()}
+    prompts = matching.without_samples(prompts)
+    for model, rows in rows_of.items():
+        both = zip(rows, prompts[model], strict=True)
+        rows_of[model] = [row._replace(asked=row.asked._replace(text=text)) for row, text in both]
     every = [*itertools.chain(*rows_of.values())]
     answers = {model: [row.answer for row in rows] for model, rows in rows_of.items()}
-    prompts = {model: [row.asked.text for row in rows] for model, rows in rows_of.items()}
     if unread := dict.fromkeys(name for row in every for name in row.asked.unread):
         notes.append(f"not read as a part of the prompt: {', '.join(map(repr, unread))}")
     if ids := dict.fromkeys(row.asked.fields[0] for row in every if row.asked.is_id):
@@ -163,11 +160,15 @@ def read_records(
         )
     batches, note = _batches(rows_of)
     notes += filter(None, [note])
-    doubtful = [f"{m}: {line}" for m, said in answers.items() for line in doubts(said, prompts[m])]
+    ended = {model: _warned(model, rows) for model, rows in rows_of.items()}
+    odd = {model: doubts(said, prompts[model]) + ended[model] for model, said in answers.items()}
+    doubtful = [f"{model}: {line}" for model, lines in odd.items() for line in lines]
     if cut and not clean:
         doubtful.append(f"kept, since clean is false: {cleaning.Cleaned([], cut)}")
     if skipped:
-        lines = [f"records or answers that do not fit are left out ({len(skipped):,}):"]
+        failed = sum(FAILED in entry.reason for entry in skipped)
+        number = f"{len(skipped):,}" + f", of which {failed:,} requests failed" * bool(failed)
+        lines = [f"records or answers that do not fit are left out ({number}):"]
         lines += [*map(str, skipped[:_SHOWN]), *["..."] * (len(skipped) > _SHOWN)]
         checks.warn("\n".join(lines))
     if answer_field == CALLS:  # Many prompts may have one run.
@@ -182,13 +183,43 @@ def read_records(
     said = _summary(every, len(skipped), fields, cut if clean else {})
     said += "".join(f"; {model}: {len({*names}):,} files" for model, names in tasks.items())
     known = (answers, prompts, fields, skipped, notes, shares, bool(ids), more, batches)
-    read = Records(*known, said, tasks)
+    read = Records(*known, said, tasks, ended)
     for model, asked in read.by_task.items():
         numbers = [f"{t} ({len(p):,} answers, {len({*p}):,} prompts)" for t, p in asked.items()]
         notes.insert(0, f"{model}: answers of {len(asked):,} files: {', '.join(numbers)}")
     if len(folders := {*sources.values()}) == 1 and not names and (folder := folders.pop()):
         _refuse_models(folder, read.by_task)
     return read
+
+
+def _warned(model: str, rows: Sequence[Row]) -> list[str]:
+    """A line on answers that were cut off; warnings on those of merged chats, and on copies."""
+    times = collections.Counter((row.asked.text, row.answer) for row in rows)
+    if len(times) > 1 and {*times.values()} == {2}:
+        checks.warn(f"{model}: every answer stands exactly twice: was the file written twice?")
+    asked, turns = {text for text, _ in times}, {row.asked.turns for row in rows}
+    if 2 * len(asked) <= (ways := sum(len(said) > 1 for said in turns)):
+        words = f"{model}: {rows[0].asked.fields[0]!r} gives {len(asked):,} different prompts, for "
+        words += f"example {rows[0].asked.text[:40]!r}, but users' turns differ in {ways:,} ways: "
+        checks.warn(f"{words}name a field of ids, or leave out --prompt_field to read all turns.")
+    words = "were cut off by a limit of tokens, as their records say, for example"
+    cut = [row.answer for row in rows if row.is_cut]
+    return [f"{len(cut):,} of {len(rows):,} {words} {text[:80]!r}" for text in cut[:1]]
+
+
+def _hint(rows: Sequence[dict[Any, Any]], named: Fields) -> None:
+    """Warns where the rows of one model may be of several, or of agents."""
+    inner = [str(name) for row in rows[:1] for name, v in row.items() if isinstance(v, dict | list)]
+    ends = map(".".join, itertools.product(inner, MODEL_FIELDS))
+    for path in (*ends, "extra.metadata.ls_model_name", "session_name"):
+        labels = [label for row in rows for label in values(row, path)]
+        names = dict.fromkeys(label for label in labels if isinstance(label, str))
+        if 1 < len(names) <= len(labels) / 2:
+            words = f"taken as one model, though {path!r} names several"
+            checks.warn(f"{words}, {listed([*names][:9])}: --model_field={path} compares them")
+            break
+    if named.answer is None and any(_CALLED.search(label(row, 10**9)) for row in rows[:99]):
+        checks.warn(f"runs hold tool calls, which --answer_field={CALLS} compares")
 
 
 def _refuse_models(folder: pathlib.Path, by_task: Mapping[str, Mapping[str, list[str]]]) -> None:
@@ -251,7 +282,7 @@ def _by_model(
     plain = dict(zip(named_by, files.names_of([*named_by]), strict=True))
     rows_of: dict[str, dict[pathlib.Path, list[Row]]] = collections.defaultdict(dict)
     skipped, cut = list[Skipped](), collections.Counter[str]()
-    fields, notes = _answer_fields(paths, named)
+    fields, notes, heads = _answer_fields(paths, named)
     for path in paths:
         shown = path.name == "display_predictions.json" and not named.asked
         beside = [other for other in map(path.with_name, BESIDE) if shown and other.exists()][:1]
@@ -264,6 +295,8 @@ def _by_model(
             raise ValueError(f"{path}: {why}")
         skipped += unfit
         models = list(dict.fromkeys(row.model for row in rows if row.model))
+        if not models:
+            _hint(heads[path], named)
         if path in given and len(models) > 1:
             words = f"{', '.join(models)}, which are not all {given[path]!r}: leave this name out"
             raise ValueError(f"{path}: holds answers of {words}.")
@@ -285,8 +318,8 @@ def _by_model(
 
 def _answer_fields(
     paths: Iterable[pathlib.Path], named: Fields
-) -> tuple[dict[pathlib.Path, Fields], list[str]]:
-    """The fields of each file with that of its answers, by its first records, and why."""
+) -> tuple[dict[pathlib.Path, Fields], list[str], dict[pathlib.Path, list[dict[Any, Any]]]]:
+    """The fields of each file with that of its answers, by its first records; why; and these."""
     alike: dict[Any, list[pathlib.Path]] = collections.defaultdict(list)
     heads = {path: [with_lists(row) for row in first_rows(path, LOOKED_AT)] for path in paths}
     for path, rows in heads.items():
@@ -298,7 +331,7 @@ def _answer_fields(
         field, why = answer_field(rows, named, " and ".join(map(str, some)))
         fields |= {path: named._replace(answer=field or None) for path in some}
         notes += [why] * bool(field)
-    return fields, notes
+    return fields, notes, heads
 
 
 def _read_file(
@@ -323,7 +356,7 @@ def _read_file(
     rows = [(line, row) for line, row in lines if isinstance(row, Row)]
     of_models = any(row.model for _, row in rows)
     lacking = {line for line, row in rows if row.model is None} if of_models else set()
-    why = f"has no {MODEL_FIELD!r}, which other records of this file have"
+    why = f"has no {MODEL_FIELDS[0]!r}, which other records of this file have"
     skipped = [Skipped(path, line, str(row)) for line, row in lines if isinstance(row, Unfit)]
     skipped += [Skipped(path, line, why) for line in lacking]
     skipped.sort(key=lambda entry: entry.line)

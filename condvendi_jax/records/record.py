@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from condvendi_jax.records import answers as texts
-from condvendi_jax.records.answers import CALLS, NO_CALL, Unfit, messages_of
-from condvendi_jax.records.formats import FORMATS, Format
+from condvendi_jax.records.answers import CALLS, FAILED, NO_CALL, Unfit, messages_of
+from condvendi_jax.records.formats import FORMATS, MODEL_FIELDS, WEIGHT_FIELD, Format
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages", "task")
 GIVEN = ("system", "system_prompt", "system_message", "instructions", "history", "context")
@@ -26,9 +26,6 @@ _LISTS = ("generations", "responses", "completions", "outputs", "answers", "pred
 LAST_TURN = "messages[-1]"
 ANSWER_FIELDS = (*_LISTS, "generation", "response", "completion", "output", "answer", "prediction")
 ANSWER_FIELDS += ("predicted_text", "generated_text", "model_output", LAST_TURN)
-MODEL_FIELD = "model"
-MODEL_FIELDS = (MODEL_FIELD, "model_name", "model_id", "engine", "llm")
-WEIGHT_FIELD = "probability"
 _BOTH = (
     "name both, --prompt_field=NAME --answer_field=NAME, or A.B for B within A, and "
     "--model_field=NAME if one has the model; or write records such as "
@@ -45,7 +42,8 @@ _NOTES = re.compile(
     r"reason|thought|thinking|rationale|explan|\bcot\b|critique|feedback|comment|judg|grad(e|ing)"
     r"|meta|categor|topic|subject|source|title|author|descr|finish|stop|status|error|warning|type"
     r"|role|lang|split|date|time|stamp|hash|uuid|url|path|file|version|config|param|log|usage|ideal"
-    r"|option|choice|reference|gold|target|expected|truth|gts|label|correct|template|\bids?\b|_id",
+    r"|option|choice|reference|gold|target|expected|truth|gts|label|correct|template|\bids?\b|_id"
+    r"|(\b|_)(cls|class(es)?|clusters?|winner)\b|\bmodels?(_(name|[a-z]|\d+))?\s*$",
     re.IGNORECASE,
 )
 _MACHINE = re.compile(
@@ -54,6 +52,11 @@ _MACHINE = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"(.*\D)(\d+)\s*")
+_ENDED = re.compile(  # In JSON, why a text ended, or a list of this.
+    r'(?i)"(?:finish|stop|done|incomplete)_?(?:reason|detail)s?": (?!null)(\[[^\]]*\]|[^,}]+)'
+)
+_CUT = re.compile(r"length|max\w*tokens", re.I)
+_ERRORS = "result.error.error.message response.body.error.message error.message result.type"
 
 
 class Fields(NamedTuple):
@@ -74,6 +77,7 @@ class Prompt(NamedTuple):
     fields: list[str]
     unread: Sequence[str] = ()
     is_id: bool = False  # It stands for a prompt that the record does not have.
+    turns: Sequence[str] = ()  # What the user said in a chat, where a field of the prompt is named.
 
 
 class Answer(NamedTuple):
@@ -94,6 +98,7 @@ class Row(NamedTuple):
     weight: float | None
     batch: str | None
     beside: dict[str, Any]
+    is_cut: bool  # Whether the record says that a limit of tokens ended it.
 
 
 class Record:
@@ -104,7 +109,7 @@ class Record:
     """
 
     def __init__(self, row: dict[Any, Any], named: Fields | None = None, place: str = ""):
-        self.named, self.place, self.row = named or Fields(), place, {**row}
+        self.named, self.place, self.row, self._read = named or Fields(), place, {**row}, row
         for path in (*self.named[:4], *self.named.beside):
             if path and path not in row and (held := values(row, path)):
                 several = len(held) > 1 or re.search(r"\[(?!-?\d)", path)
@@ -144,7 +149,7 @@ class Record:
         """The field of the prompt that the user names, or all that may be a part of it."""
         known = known_fields(self.row, [*GIVEN, *PROMPT_FIELDS])
         fields = [self.named.prompt] if self.named.prompt else known
-        return {field: value for field in fields if (value := self.row.get(field))}
+        return {f: value for f in fields if (value := self.row.get(f)) or value == 0}
 
     def repeats(self, filters: dict[str, Any]) -> bool:
         """Whether lm-evaluation-harness wrote this sample before, for the first of its filters."""
@@ -159,18 +164,21 @@ class Record:
 
     def rows(self) -> Iterator[Row | Unfit]:
         """A row for each answer, or why it does not fit."""
-        model, answers, prompt = self.model(), self.answers(), self.prompt()
-        for answer in answers:
+        answers, prompt = self.answers(), self.prompt()
+        ends = ",".join(_ENDED.findall(json.dumps(self._read, default=repr))).split(",")
+        cut = [_CUT.search(end) is not None for end in ends]
+        for k, answer in enumerate(answers):
             try:
                 about = self.weight(answer), self.batch(answer)
                 beside = {field: self.beside(field, answer) for field in self.named.beside}
                 run = "\n".join(texts.calls(*answer[:2])) or NO_CALL if self.runs else answer.value
-                said = texts.checked(texts.assistant_text(run, answer.name), answer.name)
-                yield Row(model, prompt, said, self._said[0], *about, beside)
+                said = texts.checked(texts.assistant_text(_inner(run), answer.name), answer.name)
+                is_cut = cut[k] if len(cut) == len(answers) else k < sum(cut)
+                yield Row(self.model(answer), prompt, said, self._said[0], *about, beside, is_cut)
             except Unfit as error:
                 yield error
 
-    def model(self) -> str | None:
+    def model(self, answer: Answer | None = None) -> str | None:
         """The name of the model; None where there is no such field, or it is null or blank."""
         field, value = self.form.model, None
         if self.named.model is None and field:
@@ -179,6 +187,8 @@ class Record:
         elif self.named.model is not None or known_fields(self.row, MODEL_FIELDS):
             field = self._field("model", MODEL_FIELDS)
             value = self.row[field]
+        value = self.beside(field, answer) if answer and isinstance(value, list) else value
+        value = texts.label(value) if type(value) in (int, float) else value  # As a temperature.
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
         if not isinstance(value, str):
@@ -212,7 +222,8 @@ class Record:
         if not several:
             return [Answer(held, repr(field))]
         if not held:
-            raise Unfit(f"{field!r} holds no answers")
+            failed = [f": {FAILED}, {w!s:.80}" for w in self._first(_ERRORS)[1] if w != "succeeded"]
+            raise Unfit(f"{field!r} holds no answers{''.join(failed)}")
         return [Answer(value, f"{field!r}[{row}]", row) for row, value in enumerate(held)]
 
     def prompt(self) -> Prompt:
@@ -250,8 +261,8 @@ class Record:
         value = row[field]
         if isinstance(value, dict) and not (self.named.prompt or messages_of(value)):
             value = self._by_fields(value).text
-        if self.named.prompt is not None and type(value) is int:  # The number of a question.
-            value = str(value)
+        if type(value) in (int, float):  # The number of a question.
+            value = texts.label(value)
         elif isinstance(value, list) and value and all(isinstance(turn, str) for turn in value):
             value = "\n\n".join(value)
         elif isinstance(value, dict) and value.get("role") not in (None, *texts.ASSISTANTS):
@@ -265,7 +276,9 @@ class Record:
         roots = field, answer, "" if answer == LAST_TURN else re.split(r"[.\[]", answer)[0]
         others = [name for name in known if row[name] and name not in roots]
         if self.named.prompt is not None:
-            return Prompt(text, [field], others)
+            chat = messages_of(row.get("messages")) or []
+            turns = [str(t.get("content")) for t in chat if t.get("role") in texts.USERS]
+            return Prompt(text, [field], others, turns=tuple(turns))
         parts = {field: text}
         for name in others:
             value = row[name]
@@ -312,7 +325,9 @@ class Record:
                 raise Unfit(f"expected {count} values in {field!r}, one for each answer")
             value = listed[answer.row]
         if value is None or value != value:
-            raise Unfit(f"has no {field!r} for {answer.name}")
+            flag = "batch_field" if of_all else "class_field=NAME or --quality_field"
+            there = "" if field in self.row else _fields_of(self.row, flag)
+            raise Unfit(f"has no {field!r} for {answer.name}{there}")
         return value
 
     def _first(self, paths: str) -> tuple[str, list[Any]]:
@@ -336,17 +351,20 @@ class Record:
         known = known_fields(row, names) if named is None else [named] * (named in row)
         if not known:
             usual = known_fields(self.row, [*PROMPT_FIELDS, *ANSWER_FIELDS])
-            inner = {key: list(v) if isinstance(v, dict) else [""] for key, v in row.items()}
-            paths = [f"{key}.{name}".strip(".") for key, below in inner.items() for name in below]
-            there = ", ".join(paths)[:300] or "none"
             if not (usual or self.named.prompt or self.named.answer):
-                what = "has no prompt and no answer of usual names; its fields are"
-                raise Unfit(f"{what} {there}; {_BOTH}")
+                raise Unfit(f"has no prompt and no answer of usual names{_fields_of(row)}; {_BOTH}")
             known = [*names[:6], *["..."] * (len(names) > 6)]
             wanted = " or ".join(known) if named is None else repr(named)
-            flag = f"--{what}_field=NAME, or A.B for B within A, A[-1] for its last, chooses one"
-            raise Unfit(f"has no {wanted} for its {what}; its fields are {there}; {flag}")
+            raise Unfit(f"has no {wanted} for its {what}" + _fields_of(row, f"{what}_field"))
         return next((field for field in known if row[field] not in (None, "")), known[0])
+
+
+def _fields_of(row: dict[Any, Any], flag: str = "") -> str:
+    """The end of an error: the fields that a row has, and the flag that names one."""
+    inner = {key: list(v) if isinstance(v, dict) else [""] for key, v in row.items()}
+    paths = [f"{key}.{name}".strip(".") for key, below in inner.items() for name in below]
+    how = f"; --{flag}=NAME, or A.B for B within A, A[-1] for its last, chooses one" if flag else ""
+    return f"; its fields are {', '.join(paths)[:300] or 'none'}{how}"
 
 
 def unclear(place: str, fields: Sequence[str]) -> ValueError:
@@ -448,7 +466,7 @@ class Candidate:
     @property
     def is_distinct(self) -> bool:
         """Whether many prompts have texts of their own."""
-        first = [texts[0] for texts in self.said.values()]
+        first = [min(texts) for texts in self.said.values()]  # In whatever order files come.
         return len(first) > 1 and len({*first}) > _DISTINCT * len(first)
 
 

@@ -103,7 +103,10 @@ def test_texts_that_are_cut_are_named_under_any_encoder():
 def test_nothing_is_said_of_ordinary_english():
     stories = (ROOT / "experiments/data/stories.txt").read_text().split("\n\n")
     guides = [path.read_text().split("\n") for path in sorted((ROOT / "docs").glob("[a-h]*.md"))]
-    for texts in (stories, *guides, ["$5 or $10", "Who?", "Yes; and no.", "class, I said"] * 5):
+    rows = {"name": "Ann", "age": 3}, {"age": 3, "name": "Ann"}  # Keys stand in any order.
+    data = [*(json.dumps(row, indent=1) for row in rows), json.dumps(rows), "```json\n{}\n```"]
+    said = ["$5 or $10", "Who?", "Yes; and no.", "class, I said"] * 5
+    for texts in (stories, data, said, *guides):
         assert not limits([text for text in texts if text.strip()])
 
 

@@ -249,9 +249,13 @@ def test_answers_of_the_metric_are_those_of_its_scorer(inspect_log):
     rows, skipped = read(write("x.eval"))
     assert [row[2] for row in rows] == ["A", "B"]
     assert [line for line, _ in skipped] == [3, 4]
-    samples[0].output.choices = [space(message=space(text=text)) for text in "xy"]  # Both count.
+    ends = {"x": "stop", "y": "max_tokens"}  # Both answers count.
+    choices = [space(message=space(text=text), stop_reason=end) for text, end in ends.items()]
+    samples[0].output.choices = choices
     inspect_log(samples)
-    assert [row[2] for row in read("x.eval")[0]] == ["x", "y", "1", "2", "3"]  # Of "ANSWER: 1".
+    with pytest.warns(UserWarning, match="1 of 5 were cut off .* 'y'"):
+        found = cv.read_records("x.eval")
+    assert [*found.answers.values()] == [["x", "y", "1", "2", "3"]]  # Of "ANSWER: 1".
     inspect_log([None])
     with pytest.raises(ValueError, match="x.eval: is not a log of Inspect"):
         read("x.eval")

@@ -163,7 +163,14 @@ def test_answers_of_one_request():
     failed = request(1, {}, response=None, error={"message": "rate limit"})
     rows, skipped = read(write("m.jsonl", request(0, {"output": ["x", *parts]}), failed))
     assert rows == [("m", "q0", "a\n\nb")]
-    assert skipped == [(2, "'response.body.output' holds no answers")]
+    words = "holds no answers: the request failed, "
+    assert skipped == [(2, f"'response.body.output' {words}rate limit")]
+    results = ({"type": "errored", "error": {"error": {"message": "Busy"}}}, {"type": "expired"})
+    ours = [{"custom_id": "q1", "result": result} for result in results]
+    path = write("n.jsonl", request(0, {"output": parts}), *ours)
+    words = f"of which 2 requests failed(.|\n)*{words}Busy(.|\n)*{words}expired"
+    with pytest.warns(UserWarning, match=words):
+        cv.read_records(path)
 
 
 def test_questions_of_one_text_about_other_pictures_are_other_prompts():
@@ -226,6 +233,7 @@ def test_prompts_beside_the_display_files_of_helm_are_joined(tmp_path):
     assert cv.read_records(tmp_path).answers == {"m": sum(ANSWERS, [])}
 
 
+@pytest.mark.filterwarnings("ignore:m. every answer stands exactly twice")
 def test_requests_are_batches_where_prompts_were_asked_again():
     """Elsewhere no pair would be left, and a note says that answers count as independent."""
     path = write("m.jsonl", *2 * json.loads(log_of("HELM")[0].read_text())["request_states"])

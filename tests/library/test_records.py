@@ -95,6 +95,7 @@ PROMPTS = {  # A record with the answer "a", its prompt, and the fields that are
     "usual fields": (NAMED | {"answer": "a", "a": ["y"]}, "x"),
     "fields that are named": (NAMED, "p", "p", "a", "m"),
     "a number": ({"question_id": 81, "turn": "t", "output": "a"}, "81", "question_id"),
+    "a plain number": (PLAIN | {"prompt": 0}, "0"),
     "a field of a document": ({"doc": {"problem": "p"}, "resps": [["a"]]}, "p", "problem"),
     "the field of a format": ({"doc": {"question": "p"}, "resps": [["a"]]}, "p", None, "resps"),
     "an object of several fields": (INNER, '{"k": 3, "q": "p"}', None, "outputs.end"),
@@ -207,7 +208,7 @@ def test_samples_that_an_older_harness_repeats_are_left_out():
     assert skipped == [(2, "repeats a sample, as lm-evaluation-harness does for each filter")]
     # Tasks in one file may have other filters, and runs may repeat all.
     named = [sample | {"filter": "x"}, other | {"filter": "y"}, other | {"filter": "z"}]
-    assert [row[2] for row in read(write("m.jsonl", *named, *named))[0]] == ["a", "b", "a", "b"]
+    assert [row[2] for row in read(write("m.jsonl", *named * 3))[0]] == ["a", "b"] * 3
 
 
 LIKELY = [("a", 0.6), ("b", "0.3"), ("c", 0.3)]
@@ -294,6 +295,35 @@ def test_answers_that_may_be_something_else_are_counted(name):
     assert words is None or re.search(f"m: {words}", messages[0])
 
 
+CHATS = [{"messages": [USER | {"content": text}, SAID, USER, SAID]} for text in "abcd"]
+CALL = SAID | {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+AGENT = [{"messages": [USER, CALL, USER | {"role": "tool"}, SAID]}]
+OF_TWO = [{"model": "m", "response": "a"}, {"model": "n", "response": "b"}]
+ENDS = [{"finish_reason": "length"}, {"stopReason": "max_tokens"}, {"finishReason": "MAX_TOKENS"}]
+ENDS += [{"body": {"incomplete_details": {"reason": "max_output_tokens"}}}]
+CHOICES = [{"text": text, "finish_reason": end} for text, end in (("a", "stop"), ("b", "length"))]
+TOLD = {  # Records, the fields that are named, and words of the warning.
+    **{f"cut {k}": ([PLAIN, PLAIN | end], {}, "m: 1 of 2 were cut") for k, end in enumerate(ENDS)},
+    "a choice that is cut": ([{"prompt": "p", "choices": CHOICES}], {}, "1 of 2 were .* 'b'"),
+    "copies": ([PLAIN, {"prompt": "q", "answer": "b"}] * 2, {}, "m: every answer stands .* twice"),
+    "merged chats": (CHATS, {"prompt_field": "messages[-2]"}, "m: .* 1 diff.* 'p', .* 4 ways"),
+    "sessions": ([PLAIN | {"session_name": x} for x in "ababa"], {}, "'session_name' .* a and b: "),
+    "models": ([{"prompt": p, "completions": OF_TWO} for p in "pqr"], {}, "'completions.model' "),
+    "tool calls": (AGENT, {}, "runs hold tool calls, which --answer_field=tool_calls compares"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_may_be_read_otherwise_is_told(name):
+    records, named, words = TOLD[name]
+    path = write("m.jsonl", *records)
+    with pytest.warns(UserWarning, match=f"(?s){words}") as caught:
+        cv.read_records(path, **named)
+    assert len(caught) == 1
+    if field := re.findall("--model_field=(\\S+)", str(caught[0].message)):
+        assert len(cv.read_records(path, model_field=field[0]).answers) == 2
+
+
 UNFIT = {
     b'{"prompt": "p", "answer": "a': "is not JSON",
     b'{"prompt": "p", "answer": "\xe9"}': "'answer' holds bytes that are not UTF-8",
@@ -342,6 +372,8 @@ REFUSED = {  # Records, the fields that are named, and words of the error.
         for path in ("messages[-3]", "messages[2]", "system,messages[5]")
     },
     "a value for each answer": ([*TWO, PLAIN], {"beside": ["kind"]}, "has no 'kind' for 'answer'"),
+    "a batch": ([PLAIN], {"batch_field": "x"}, "no 'x' .*are prompt, answer; --batch_field=NAME"),
+    "a class": ([PLAIN], {"beside": ["x"]}, "no 'x' .*are prompt, answer; --class_field=NAME or"),
     "a value that is NaN": (
         *([PLAIN | {"kind": float("nan")}], {"beside": ["kind"]}, "has no 'kind' for"),
     ),

@@ -7,6 +7,7 @@ import random
 import pytest
 
 import condvendi_jax as cv
+from condvendi_jax.records.record import Candidate
 
 POOL = ["pear", "fig", "plum", "apple", "It rains.", "My brother plays the guitar.", "42", "yes"]
 GOLD_FIRST = {"question": "Q{i}?", "answer": "gold {i}"}
@@ -60,6 +61,7 @@ def made_up(seed):
     return rows, sorted(pairs)
 
 
+@pytest.mark.filterwarnings("ignore:some answers may not be what")  # Some ended at a limit.
 def test_no_format_is_read_wrongly_and_few_are_refused(tmp_path):
     ends = collections.Counter()
     for seed in range(150):
@@ -122,11 +124,26 @@ def test_two_fields_that_may_be_right_are_refused_by_name(tmp_path, one, other):
     assert {name: len(said) for name, said in models.items()} == {one: 9, other: 9}
 
 
-def test_numbers_are_answers(tmp_path):
+def test_names_of_classes_and_models_are_no_answers(tmp_path):
+    """Also where each prompt has one answer, and in whatever order the files come."""
+    for order in ("ab", "ba"):
+        assert not Candidate("x", said=dict.fromkeys("pqrs", ["a"]) | {"t": [*order]}).is_distinct
+    path, keys = tmp_path / "m.jsonl", ["model_a", "model_b", "response_a", "response_b"]
+    rows = [{"prompt": f"p{i}", "answer": f"a {i}", "cls": POOL[i]} for i in range(6)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert cv.read_records(path).answers["m"] == [row["answer"] for row in rows]
+    arena = [{"prompt": f"p{i}"} | {k: f"{k[-1]} {POOL[i]}" for k in keys} for i in range(6)]
+    path.write_text("\n".join(map(json.dumps, arena)))
+    with pytest.raises(ValueError, match="all of them, --answer_field=response_a,response_b, or"):
+        cv.read_records(path)
+
+
+def test_numbers_are_answers_and_names_of_models(tmp_path):
     path = tmp_path / "m.jsonl"
-    rows = [{"prompt": "p", "answer": value} for value in (4, 4.5, True, "4")]
+    rows = [{"prompt": "p", "answer": value, "heat": 0.7} for value in (4, 4.5, True, "4")]
     path.write_text("\n".join(map(json.dumps, rows)))
     assert cv.read_records(path).answers["m"] == ["4", "4.5", "true", "4"]
+    assert [*cv.read_records(path, model_field="heat").answers] == ["0.7"]  # As of a CSV.
 
 
 def test_a_dialogue_of_texts_is_a_prompt_that_a_message_leads_to(tmp_path):
