@@ -50,11 +50,18 @@ class Entropy:
         """Whether eigenvalues are needed; order 2 without truncation is a Frobenius norm."""
         return self.order != 2 or self.truncation is not None
 
-    def clamped(self, n: int) -> Self:
-        """The same entropy for n points: a truncation above n becomes n, with a warning."""
-        if (fitted := self.fitted(n)) is not self:
-            checks.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
-        return fitted
+    def clamped(self, n: int, most: int = 0) -> Self:
+        """The same entropy for n points, or for several sets of n to `most` points.
+
+        Without a truncation that keeps every eigenvalue; one above n becomes n, with a warning.
+        """
+        if self.truncation is None or self.truncation < n:
+            return self
+        every = self.truncation >= max(n, most)
+        if self.truncation > n:
+            kept = "all eigenvalues are kept" if every else f"{n} eigenvalues of each are kept"
+            checks.warn(f"truncation {self.truncation} exceeds n = {n}: {kept}.")
+        return dataclasses.replace(self, truncation=None if every else n)
 
     def fitted(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n."""

@@ -352,7 +352,8 @@ def _ranking(
     limit = _limit(list(values.values()), near.values(), rounding)
     if limit == "equal" and tests.number > math.comb(len(values), 2):  # Beside other models.
         limit = None
-    apart = {name: math.inf for name, end in near.items() if end == "largest"}
+    some = {name: end for name, end in near.items() if not math.isnan(values[name])}
+    apart = {name: math.inf for name, end in some.items() if end == "largest"}
     if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
         by = {**values, **apart}
         values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(by[item[0]], nan=-1)))
@@ -363,6 +364,7 @@ def _ranking(
         return {m: getattr(result, score) for m, result in results.items() if result is not None}
 
     errors, ends = of_models("errors"), of_models("intervals")
+    ends = {m: both for m, both in ends.items() if both and not math.isnan(both[0])}
     estimated: dict[str, Error] = dict(errors)
     if not unbiased:  # With the errors of samples and of spectra.
         estimated = {m: error.with_noise(ends.get(m)) for m, error in errors.items()}

@@ -133,7 +133,10 @@ class ScoredOrder:
 
     def possible(self, name: str) -> tuple[float, float]:
         """The least and the largest value of a plug-in score."""
-        return float(name != "information" or self.decomposition.order == 1), self.largest
+        whole, most = self.decomposition, self.largest
+        if whole.truncation is not None and name != "vendi":  # A joint entropy may be the smaller.
+            return 1 / most, most**2 if name == "information" else most
+        return float(name != "information" or whole.order == 1), most
 
     @property
     def given(self) -> Estimate:
