@@ -294,7 +294,8 @@ class Comparison(Result):
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
         every = [scored for result in self.evaluations.values() for scored in result.orders]
-        notes += evaluations.error_notes(every) + evaluations.not_computed(self.failed)
+        notes += evaluations.error_notes(every, self.bandwidths)
+        notes += evaluations.not_computed(self.failed)
         if len(self.models) == 1:
             return notes
         if any(ranking.tested for ranking in self.rankings):
@@ -369,7 +370,7 @@ class Comparison(Result):
             )
         lines += ["", self.summary(), "", *evaluations.about_rows(self.evaluations.values())]
         known = not all(map(math.isnan, main.standard_errors.values()))
-        notes = [evaluations.INTERVALS] if known else []
+        notes = [evaluations.of_kernels(evaluations.INTERVALS, self.bandwidths)] if known else []
         if self.bars.what.startswith("effectively"):
             notes.append(evaluations.DIFFER.format(self.first.noun))
         if any(ranking.unbiased for ranking in self.main):

@@ -251,7 +251,8 @@ class Evaluation(Result):
     def choices(self) -> dict[str, Any]:
         """The dtype, the bandwidths and the seed as plain data."""
         shown = {name: plain(getattr(self, name)) for name in ("dtype", "bandwidths", "seed")}
-        cover = ERRORS_COVER if any(o.errors_by for o in self.orders) else None
+        errors = any(o.errors_by for o in self.orders)
+        cover = of_kernels(ERRORS_COVER, self.bandwidths) if errors else None
         return {**shown, "errors_cover": cover, **self.encoder}
 
     def as_dict(self) -> dict[str, Any]:
@@ -327,7 +328,8 @@ class Evaluation(Result):
             if (moved := math.expm1(max(scored.decomposition.rounding or (0,)))) > _ROUNDED:
                 words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
                 notes.append(f"order {scored.name}: {words}")
-        return notes + error_notes(self.orders) + not_computed(self.failed) + read_lines(self.read)
+        errors = error_notes(self.orders, self.bandwidths)
+        return notes + errors + not_computed(self.failed) + read_lines(self.read)
 
     @property
     def encoder_name(self) -> str:
@@ -346,7 +348,7 @@ class Evaluation(Result):
         lines += [str(self.quality)] if self.quality else []
         lines += about_rows([self])
         if any(scored.errors_by for scored in self.orders):
-            lines.append(INTERVALS)
+            lines.append(of_kernels(INTERVALS, self.bandwidths))
         if counted_answers({"": self}) and not of_one_prompt({"": self}):
             lines.append(tables.capitalized(DIFFER.format(self.noun)))
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -484,7 +486,10 @@ def meaning(evaluations: Mapping[str, Evaluation], numbers: Bars | None = None) 
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."
     elif apart:
         whose = apart[0] and f" of {apart[0]}"
-        words += f" Nearly all {things}{whose} differ: there may be many more."
+        nearly = f"Nearly all {things}{whose} differ"
+        if evaluations[apart[0]].weighted:
+            nearly = f"The number{whose} is nearly the largest that the weights allow"
+        words += f" {nearly}: there may be many more."
     return words
 
 
@@ -521,11 +526,19 @@ def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
     return notes + [f"order 2 has no errors: {p.reason}" for p in scores[:1] if p.reason]
 
 
-def error_notes(orders: Iterable[ScoredOrder]) -> list[str]:
+def of_kernels(words: str, bandwidths: Mapping[str, RuledBandwidth]) -> str:
+    """What is said of errors, which are not 'at these bandwidths' where there are none."""
+    some = any(chosen.bandwidth for chosen in bandwidths.values())
+    return words if some else re.sub(",? at these bandwidths", "", words)
+
+
+def error_notes(
+    orders: Iterable[ScoredOrder], bandwidths: Mapping[str, RuledBandwidth]
+) -> list[str]:
     """A note on what standard errors cover and how they were computed, if there are any."""
     words: dict[str, dict[str, None]] = {}
     for scored in orders:
         if scored.errors_by is not None:
             words.setdefault(str(scored.errors_by), {})[scored.name] = None
     lines = [f"order {', '.join(o)}: {w}" if len(words) > 1 else w for w, o in words.items()]
-    return [f"{INTERVALS}; {'; '.join(lines)}"] if words else []
+    return [f"{of_kernels(INTERVALS, bandwidths)}; {'; '.join(lines)}"] if words else []
