@@ -3,7 +3,7 @@
 import math
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized, span
@@ -17,7 +17,9 @@ _ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\texta
 _ESCAPES |= {"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
 _ESCAPES |= {"[": "{[}", "*": "{*}"}  # After the end of a row these would be its options.
 _SOFTWARE, _WORDS = "condvendi-jax", 80  # Of a short paragraph, at most.
-_NAME = 28  # The letters of a name in a line of a column.
+# Of a table with one number and with two: the size, the letters of a name in a line, and the part
+# of the column's width that longer names have.
+_SMALL = ("\\small", 28, 0.45), ("\\footnotesize\\setlength{\\tabcolsep}{3pt}", 14, 0.26)
 _CITED = "\0"  # Where works are cited, until texts are escaped.
 _CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
 
@@ -77,7 +79,11 @@ def latex(
         said = [f"{capitalized(note).strip(' .')}." for note in told]
         sentences = [*meant, _scored(evaluations, bars), *optional, *said, computed]
     else:
-        table = _in_a_column(bars, math.nan if alone else result.level)
+        scored = min(first.orders, key=lambda scored: scored.decomposition.order != 2)
+        scores: Any = {"": scored.estimate("conditional", unbiased=True)} if first.paired else {}
+        if not alone:
+            scores = {model: result.main[0].estimate(model) for model in result.models}
+        table = _in_a_column(bars, math.nan if alone else result.level, scored, scores)
         sentences = [_scored(evaluations, bars), computed]
         for sentence in optional:  # As far as there are words left.
             if len(" ".join([*sentences, sentence]).split()) <= _WORDS:
@@ -106,17 +112,31 @@ def _scored(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str
     return f"We scored {data}{bars.by and f' by {bars.by}'} {_CITED}: the number of {bars.what}."
 
 
-def _in_a_column(bars: Bars, level: float) -> str:
-    """The numbers of models as a table of a column's width, explained in a note below."""
-    what = bars.by or "number" if math.isnan(bars.limit) else f"differ, of {bars.limit:g}"
-    rows = [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
-    notes = [f"{bars.axis}."]
-    if any("[" in number for _, number, _ in rows):
-        notes.append("In brackets: 95% intervals.")
-    if any(letters for *_, letters in rows):
-        notes.append(f"Models that share a letter cannot be told apart (level {level:g}, Holm).")
-    note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped(' '.join(notes))}}}"
-    table = "\\centering\\small", tabular(Table(["model", what, ""], rows)), "\\par\\smallskip"
+def _in_a_column(
+    bars: Bars, level: float, scored: evaluation.ScoredOrder, scores: Mapping[str, Any]
+) -> str:
+    """The numbers of models, and their scores where these differ, with a note below."""
+    head, notes = ["model", bars.by or "number"], [bars.axis]
+    rows = [[bar.model or "outputs", str(bar)] for bar in bars.models]
+    if not math.isnan(bars.limit):
+        name = evaluation.score_name("conditional", order := scored.decomposition.order, None)
+        head[1], notes = (
+            f"differ, of {bars.limit:g}",
+            [f"{bars.axis}: {name} (order {order:g}) of these"],
+        )
+        if scored.population:
+            head, notes = [*head, name], [*notes, f"Column {name}: of any number of answers"]
+            rows = [
+                [*row, str(scores[bar.model])] for row, bar in zip(rows, bars.models, strict=True)
+            ]
+    if any("[" in number for row in rows for number in row[1:]):
+        notes.append("In brackets: 95% intervals")
+    if any(bar.letters for bar in bars.models):
+        notes.append(f"Models that share a letter cannot be told apart (level {level:g}, Holm)")
+    rows = [[*row, bar.letters] for row, bar in zip(rows, bars.models, strict=True)]
+    size, *names = _SMALL[len(head) - 2]
+    table = f"\\centering{size}", tabular(Table([*head, ""], rows), *names), "\\par\\smallskip"
+    note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped('. '.join(notes))}.}}"
     return "\n".join(["\\begin{table}", *table, note, "\\end{table}"])
 
 
@@ -134,10 +154,10 @@ def escaped(text: str) -> str:
     return "".join(_ESCAPES.get(c, c) for c in " ".join(text.split()))
 
 
-def tabular(table: Table) -> str:
+def tabular(table: Table, letters: Any = 28, part: Any = 0.45) -> str:
     """A table of LaTeX that needs booktabs, its columns to the left; long names are wrapped."""
     head, *body = (" & ".join(map(escaped, row)) + r" \\" for row in (table.heading, *table.rows))
-    wide = max(len(row[0]) for row in table.rows) > _NAME
-    columns = ("p{0.45\\linewidth}" if wide else "l") + "l" * (len(table.heading) - 1)
+    wide = max(len(row[0]) for row in table.rows) > letters
+    columns = (f"p{{{part}\\linewidth}}" if wide else "l") + "l" * (len(table.heading) - 1)
     rows = "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"
     return "\n".join([f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}", *rows])
