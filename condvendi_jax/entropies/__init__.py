@@ -55,13 +55,11 @@ class Entropy:
 
         Without a truncation that keeps every eigenvalue; one above n becomes n, with a warning.
         """
-        if self.truncation is None or self.truncation < n:
-            return self
-        every = self.truncation >= max(n, most)
-        if self.truncation > n:
-            kept = "all eigenvalues are kept" if every else f"{n} eigenvalues of each are kept"
-            checks.warn(f"truncation {self.truncation} exceeds n = {n}: {kept}.")
-        return dataclasses.replace(self, truncation=None if every else n)
+        fitted, every = self.fitted(n), (self.truncation or 0) >= max(n, most)
+        if fitted is not self:
+            kept = "all eigenvalues" if every else f"{n} eigenvalues of each"
+            checks.warn(f"truncation {self.truncation} exceeds n = {n}: {kept} are kept.")
+        return dataclasses.replace(self, truncation=None) if every else fitted
 
     def fitted(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n."""

@@ -138,7 +138,7 @@ class Population:
             error = math.sqrt(count / (count - 1) * np.sum(np.square(losses)))
         if self.errors and not (of_score := self.errors.conditional).reason:
             if self.labels is not None:  # Over other labels, too.
-                error = (1 - float(prompts @ alone)) * of_score.inverse.standard_error
+                error = (1 - prompts @ alone) * of_score.standard_error / of_score.value**2
             moved = 1 / np.array(of_score.interval()) - self.similarities.conditional
             means = mean + (1 - float(prompts @ alone)) * moved
             ends = tuple((1 / np.clip(means, float(alone.min()), 1.0)).tolist())

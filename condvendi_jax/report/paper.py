@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from condvendi_jax import __version__
@@ -79,11 +79,7 @@ def latex(
         said = [f"{capitalized(note).strip(' .')}." for note in told]
         sentences = [*meant, _scored(evaluations, bars), *optional, *said, computed]
     else:
-        scored = min(first.orders, key=lambda scored: scored.decomposition.order != 2)
-        scores: Any = {"": scored.estimate("conditional", unbiased=True)} if first.paired else {}
-        if not alone:
-            scores = {model: result.main[0].estimate(model) for model in result.models}
-        table = _in_a_column(bars, math.nan if alone else result.level, scored, scores)
+        table = _in_a_column(result, bars, first.orders)
         sentences = [_scored(evaluations, bars), computed]
         for sentence in optional:  # As far as there are words left.
             if len(" ".join([*sentences, sentence]).split()) <= _WORDS:
@@ -112,32 +108,31 @@ def _scored(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str
     return f"We scored {data}{bars.by and f' by {bars.by}'} {_CITED}: the number of {bars.what}."
 
 
-def _in_a_column(
-    bars: Bars, level: float, scored: evaluation.ScoredOrder, scores: Mapping[str, Any]
-) -> str:
-    """The numbers of models, and their scores where these differ, with a note below."""
-    head, notes = ["model", bars.by or "number"], [bars.axis]
-    rows = [[bar.model or "outputs", str(bar)] for bar in bars.models]
+def _in_a_column(result: Any, bars: Bars, orders: Iterable[evaluation.ScoredOrder]) -> str:
+    """The numbers of models, and scores where these are others; a note below says what they are."""
+    what, notes, more = bars.by or "number", [bars.axis], dict[str, list[str]]()
     if not math.isnan(bars.limit):
+        scored = min(orders, key=lambda scored: scored.decomposition.order != 2)
         name = evaluation.score_name("conditional", order := scored.decomposition.order, None)
-        head[1], notes = (
-            f"differ, of {bars.limit:g}",
-            [f"{bars.axis}: {name} (order {order:g}) of these"],
-        )
+        what = f"differ, of {bars.limit:g}"
+        notes = [f"{bars.axis}: {name} (order {order:g}) of these"]
         if scored.population:
-            head, notes = [*head, name], [*notes, f"Column {name}: of any number of answers"]
-            rows = [
-                [*row, str(scores[bar.model])] for row, bar in zip(rows, bars.models, strict=True)
-            ]
-    if any("[" in number for row in rows for number in row[1:]):
+            main = isinstance(result, Comparison) and result.main[0].estimate
+            estimate = main or (lambda _: scored.estimate("conditional", unbiased=True))
+            more = {name: [str(estimate(bar.model)) for bar in bars.models]}
+            notes.append(f"Column {name}: of any number of answers")
+    columns = {"model": [bar.model or "outputs" for bar in bars.models]}
+    columns |= {what: [*map(str, bars.models)], **more, "": [bar.letters for bar in bars.models]}
+    if "[" in "".join(columns[what]):
         notes.append("In brackets: 95% intervals")
-    if any(bar.letters for bar in bars.models):
-        notes.append(f"Models that share a letter cannot be told apart (level {level:g}, Holm)")
-    rows = [[*row, bar.letters] for row, bar in zip(rows, bars.models, strict=True)]
-    size, *names = _SMALL[len(head) - 2]
-    table = f"\\centering{size}", tabular(Table([*head, ""], rows), *names), "\\par\\smallskip"
+    if any(columns[""]):
+        level = f"level {result.level:g}, Holm"
+        notes.append(f"Models that share a letter cannot be told apart ({level})")
+    table = Table([*columns], [*zip(*columns.values(), strict=True)])
+    size, *names = _SMALL[len(more)]
+    parts = f"\\centering{size}", tabular(table, *names), "\\par\\smallskip"
     note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped('. '.join(notes))}.}}"
-    return "\n".join(["\\begin{table}", *table, note, "\\end{table}"])
+    return "\n".join(["\\begin{table}", *parts, note, "\\end{table}"])
 
 
 def _kernels(result: evaluation.Evaluation) -> Iterator[str]:

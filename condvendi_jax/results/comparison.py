@@ -293,8 +293,7 @@ class Comparison(Result):
         notes += notes_of(known, noun)
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
-        every = [scored for result in self.evaluations.values() for scored in result.orders]
-        notes += evaluations.error_notes(every, self.bandwidths)
+        notes += evaluations.error_notes(self.evaluations.values())
         notes += evaluations.not_computed(self.failed)
         if len(self.models) == 1:
             return notes

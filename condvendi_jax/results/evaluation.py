@@ -1,9 +1,10 @@
 """The result of `evaluate`: the scores of one model with their errors."""
 
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -251,8 +252,8 @@ class Evaluation(Result):
     def choices(self) -> dict[str, Any]:
         """The dtype, the bandwidths and the seed as plain data."""
         shown = {name: plain(getattr(self, name)) for name in ("dtype", "bandwidths", "seed")}
-        errors = any(o.errors_by for o in self.orders)
-        cover = of_kernels(ERRORS_COVER, self.bandwidths) if errors else None
+        cover = of_kernels(ERRORS_COVER, self.bandwidths)
+        cover = cover if any(o.errors_by for o in self.orders) else None
         return {**shown, "errors_cover": cover, **self.encoder}
 
     def as_dict(self) -> dict[str, Any]:
@@ -328,8 +329,7 @@ class Evaluation(Result):
             if (moved := math.expm1(max(scored.decomposition.rounding or (0,)))) > _ROUNDED:
                 words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
                 notes.append(f"order {scored.name}: {words}")
-        errors = error_notes(self.orders, self.bandwidths)
-        return notes + errors + not_computed(self.failed) + read_lines(self.read)
+        return notes + error_notes([self]) + not_computed(self.failed) + read_lines(self.read)
 
     @property
     def encoder_name(self) -> str:
@@ -486,9 +486,8 @@ def meaning(evaluations: Mapping[str, Evaluation], numbers: Bars | None = None) 
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."
     elif apart:
         whose = apart[0] and f" of {apart[0]}"
-        nearly = f"Nearly all {things}{whose} differ"
-        if evaluations[apart[0]].weighted:
-            nearly = f"The number{whose} is nearly the largest that the weights allow"
+        by_weight = f"The number{whose} is nearly the largest that the weights allow"
+        nearly = by_weight if first.weighted else f"Nearly all {things}{whose} differ"
         words += f" {nearly}: there may be many more."
     return words
 
@@ -532,13 +531,12 @@ def of_kernels(words: str, bandwidths: Mapping[str, RuledBandwidth]) -> str:
     return words if some else re.sub(",? at these bandwidths", "", words)
 
 
-def error_notes(
-    orders: Iterable[ScoredOrder], bandwidths: Mapping[str, RuledBandwidth]
-) -> list[str]:
+def error_notes(evaluations: Collection[Evaluation]) -> list[str]:
     """A note on what standard errors cover and how they were computed, if there are any."""
     words: dict[str, dict[str, None]] = {}
-    for scored in orders:
+    for scored in itertools.chain.from_iterable(result.orders for result in evaluations):
         if scored.errors_by is not None:
             words.setdefault(str(scored.errors_by), {})[scored.name] = None
     lines = [f"order {', '.join(o)}: {w}" if len(words) > 1 else w for w, o in words.items()]
-    return [f"{of_kernels(INTERVALS, bandwidths)}; {'; '.join(lines)}"] if words else []
+    start = of_kernels(INTERVALS, next(iter(evaluations)).bandwidths)
+    return [f"{start}; {'; '.join(lines)}"] if words else []

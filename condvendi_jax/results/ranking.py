@@ -217,10 +217,10 @@ class Ranking(Result):
             return [f"{', '.join(self.values)} ({words})"]
         adjusted = {d[:2]: d.adjusted for d in self.differences if {*d[:2]} <= {*self.known}}
         states = {two: p if math.isnan(p) else p <= self.level for two, p in adjusted.items()}
-        none = [model for model in self.values if model not in self.known]
-        lacking = [f"no number for {tables.listed(none)}"] if none else []
-        ranked = [order_in_words(self.known, states)] if self.known else []
-        return ["; ".join([*ranked, *lacking])]
+        words = [order_in_words(self.known, states)]
+        if none := [model for model in self.values if model not in self.known]:
+            words.append(f"no number for {tables.listed(none)}")
+        return ["; ".join(filter(None, words))]
 
     @property
     def states(self) -> set[str]:
