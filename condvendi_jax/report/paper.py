@@ -17,8 +17,7 @@ _ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\texta
 _ESCAPES |= {"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
 _ESCAPES |= {"[": "{[}", "*": "{*}"}  # After the end of a row these would be its options.
 _SOFTWARE, _WORDS = "condvendi-jax", 80  # Of a short paragraph, at most.
-# Of a table with one number and with two: the size, the letters of a name in a line, and the part
-# of the column's width that longer names have.
+# Of one number and of two: the size, the letters of a name in a line, the width of longer names.
 _SMALL = ("\\small", 28, 0.45), ("\\footnotesize\\setlength{\\tabcolsep}{3pt}", 14, 0.26)
 _CITED = "\0"  # Where works are cited, until texts are escaped.
 _CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
@@ -128,9 +127,8 @@ def _in_a_column(result: Any, bars: Bars, orders: Iterable[evaluation.ScoredOrde
     if any(columns[""]):
         level = f"level {result.level:g}, Holm"
         notes.append(f"Models that share a letter cannot be told apart ({level})")
-    table = Table([*columns], [*zip(*columns.values(), strict=True)])
-    size, *names = _SMALL[len(more)]
-    parts = f"\\centering{size}", tabular(table, *names), "\\par\\smallskip"
+    (size, *names), rows = _SMALL[len(more)], [*zip(*columns.values(), strict=True)]
+    parts = f"\\centering{size}", tabular(Table([*columns], rows), *names), "\\par\\smallskip"
     note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped('. '.join(notes))}.}}"
     return "\n".join(["\\begin{table}", *parts, note, "\\end{table}"])
 

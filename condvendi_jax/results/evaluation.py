@@ -454,8 +454,7 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
         title = score_name(name, decomposition.order, decomposition.truncation)
         what = f"{effective}different {first.noun}"
         what += " for similar prompts" * (first.paired and not first.answers)
-        what += " to a prompt" * bool(first.answers and not given)
-        what += f" to a prompt, of {given}" if given else ""
+        what += f" to a prompt, of {given}" if given else " to a prompt" * bool(first.answers)
         if given and first.unbiased:  # Not the score, which is for any number of answers.
             title, limit = "", max(e.answers[1] for e in evaluations.values() if e.answers)
     values = {bar.model: math.inf if bar.model in apart else bar.value for bar in models}
