@@ -141,9 +141,8 @@ class Ranking(Result):
     def best(self) -> list[str]:
         """The models that may be the best, at the level."""
         p_values = multiplicity.best_p_values(self._ahead("p_value") / 2)
-        ranked = zip(self.rank_sets.items(), p_values, strict=True)
-        best = [model for (model, (first, _)), p in ranked if first == 1 and p > self.level]
-        return [model for model in best if model in self.known]
+        known, sets = self.known, zip(self.rank_sets.items(), p_values, strict=True)
+        return [m for (m, (first, _)), p in sets if first == 1 and p > self.level and m in known]
 
     @property
     def name(self) -> str:

@@ -139,6 +139,7 @@ def test_a_model_keeps_its_score_beside_one_of_single_answers():
     value, total = ranking.values["b"], found.ranking("vendi", 2).values["b"]
     assert_close(np.array([value, *ranking.intervals["b"]]), [alone.values[1], *alone.intervals[1]])
     assert (str(ranking), ranking.best) == ("b; no number for a", ["b"])
+    assert [*ranking.values] == ["b", "a"]
     assert_close(found.ranking("information", 2).values["b"], total / value)
     assert "no two rows have similar prompts" in found.reason
 
