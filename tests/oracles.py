@@ -178,29 +178,34 @@ def prompt_mean_ends(values, level):
     return mean_ends(values.mean(), error, lost, np.full(n, 1 / n), level)
 
 
-def mean_ends(mean, error, lost, shares, level):
-    """The interval of a mean in [0, 1] that loses `lost` without each prompt: docs/errors.md."""
+def mean_ends(mean, error, lost, shares, level, most=np.inf):
+    """The interval of a mean in [0, 1] that loses `lost` without each prompt: docs/errors.md.
+
+    The error has at most `most` degrees of freedom.
+    """
     if mean > 0.5:
-        return tuple(1 - end for end in reversed(mean_ends(1 - mean, error, -lost, shares, level)))
-    ends = _near_end(mean, error, lost, shares, level), _far_end(mean, error, lost, shares, level)
-    return max(ends[0], 0), min(ends[1], 1)
+        flipped = mean_ends(1 - mean, error, -lost, shares, level, most)
+        return tuple(1 - end for end in reversed(flipped))
+    ends = (end(mean, error, lost, shares, level, most) for end in (_near_end, _far_end))
+    return tuple(np.clip([*ends], 0, 1))
 
 
-def _critical(shares, level):
+def _critical(shares, level, most=np.inf):
     """Student's critical value of as many equal shares, and relative to that at 95%."""
-    t, usual = scipy.stats.t.isf([level / 2, 0.025], max(1 / np.sum(shares**2) - 1, 1))
+    freedom = min(max(1 / np.sum(shares**2) - 1, 1), most)
+    t, usual = scipy.stats.t.isf([level / 2, 0.025], freedom)
     return t, t / usual
 
 
-def _near_end(mean, error, lost, shares, level):
-    t, growth = _critical(shares, level)
+def _near_end(mean, error, lost, shares, level, most=np.inf):
+    t, growth = _critical(shares, level, most)
     second = np.sum(lost**2)
     skewed = 2 * min(growth, 1) * np.sum(lost**3) / second**1.5 if second else 0
     return mean + error * (skewed - np.hypot(t, skewed))
 
 
-def _far_end(mean, error, lost, shares, level):
-    t, growth = _critical(shares, level)
+def _far_end(mean, error, lost, shares, level, most=np.inf):
+    t, growth = _critical(shares, level, most)
     squared, typical = growth * max(growth, 1), np.sum(shares**3) / np.sum(shares**2)
     added, far = 0.2 * squared * typical, 1 - mean
     variance = added * far**2 * typical

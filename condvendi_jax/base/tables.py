@@ -41,7 +41,8 @@ def with_interval(value: float, ends: Sequence[float] | None) -> str:
         return f"{value:.4g}"
     shown = 1 - math.floor(math.log10((high - low) / 2))
     most = 3 - math.floor(math.log10(max(abs(value), abs(high))))  # Four digits in all.
-    digits = max(0, min(shown, most))
+    said = len(rough(value).partition(".")[2]) if value > 1 else 0  # In a sentence about it.
+    digits = max(0, min(max(shown, said), most))
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 

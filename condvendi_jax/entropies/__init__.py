@@ -50,11 +50,16 @@ class Entropy:
         """Whether eigenvalues are needed; order 2 without truncation is a Frobenius norm."""
         return self.order != 2 or self.truncation is not None
 
-    def clamped(self, n: int) -> Self:
-        """The same entropy for n points: a truncation above n becomes n, with a warning."""
-        if (fitted := self.fitted(n)) is not self:
-            checks.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
-        return fitted
+    def clamped(self, n: int, most: int = 0) -> Self:
+        """The same entropy for n points, or for several sets of n to `most` points.
+
+        Without a truncation that keeps every eigenvalue; one above n becomes n, with a warning.
+        """
+        fitted, every = self.fitted(n), (self.truncation or 0) >= max(n, most)
+        if fitted is not self:
+            kept = "all eigenvalues" if every else f"{n} eigenvalues of each"
+            checks.warn(f"truncation {self.truncation} exceeds n = {n}: {kept} are kept.")
+        return dataclasses.replace(self, truncation=None) if every else fitted
 
     def fitted(self, n: int) -> Self:
         """The same entropy for n points: a truncation above n becomes n."""

@@ -28,6 +28,7 @@ _FEWEST = 3  # Prompts.
 _BETTER = 1.05  # The number over all prompts, relative to a bound that says more.
 _LEVEL = 0.05
 _APART = "no two answers to a prompt count as the same; take a wider output bandwidth"
+_ALONE = "no prompt has two answers, of different batches if any; give at least two"
 
 
 def of_models(
@@ -62,7 +63,8 @@ def _of_repeated(pairs: Pairs, population: populations.Population, units: Any) -
     prompts = 1 if kind is None else int(kind.max()) + 1
     rest = total, prompts, True, population.answers.left_out, borrowed
     if not math.isfinite(value):
-        return OnePrompt("cannot be told", math.nan, math.nan, math.nan, math.nan, *rest, _APART)
+        rest = math.nan, *rest, _APART if value > 0 else _ALONE
+        return OnePrompt("cannot be told", math.nan, math.nan, math.nan, *rest)
     ends = population.intervals.conditional if population.intervals else (math.nan, math.nan)
     low, high = map(float, ends)
     return OnePrompt("known", value, low, high, math.nan, *rest)

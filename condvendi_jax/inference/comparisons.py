@@ -352,7 +352,7 @@ def _ranking(
     limit = _limit(list(values.values()), near.values(), rounding)
     if limit == "equal" and tests.number > math.comb(len(values), 2):  # Beside other models.
         limit = None
-    apart = {name: math.inf for name, end in near.items() if end == "largest"}
+    apart = {m: math.inf for m, end in near.items() if end == "largest" and values[m] > 0}
     if limit is None:  # Otherwise rounding would decide on the order, or the tail of a kernel.
         by = {**values, **apart}
         values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(by[item[0]], nan=-1)))
@@ -363,6 +363,7 @@ def _ranking(
         return {m: getattr(result, score) for m, result in results.items() if result is not None}
 
     errors, ends = of_models("errors"), of_models("intervals")
+    ends = {m: both for m, both in ends.items() if both and not math.isnan(both[0])}
     estimated: dict[str, Error] = dict(errors)
     if not unbiased:  # With the errors of samples and of spectra.
         estimated = {m: error.with_noise(ends.get(m)) for m, error in errors.items()}
@@ -398,7 +399,10 @@ def _tested_ranking(
 ) -> Ranking:
     """A ranking by `scores`, which are its first fields, with what the tests say."""
     letters = _letters(scores[3], differences, tests.level)
-    winner = _winner([*errors.values()], differences, tests.level)
+    tested = any(d.reason is None for d in differences[: len(errors) - 1])
+    known = tested and not any(error.reason for error in errors.values())
+    ends = [error.at_levels for error in errors.values()]
+    winner = winner_interval(ends, tests.level) if known else None
     more |= {"level": tests.level, "margin": tests.margin, "winner": winner}
     return Ranking(*scores, tuple(differences), letters, **more)
 
@@ -410,16 +414,6 @@ def _letters(
     apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
     none = {name: "" for d in differences if math.isnan(d.p_value) for name in d[:2]}
     return {**letter_display(list(values), apart), **none}
-
-
-def _winner(
-    errors: Sequence[Error], differences: Sequence[Difference], level: float
-) -> tuple[float, float] | None:
-    """The interval of the first model's score; None where it is not tested."""
-    tested = any(d.reason is None for d in differences[: len(errors) - 1])
-    if not tested or any(error.reason for error in errors):
-        return None
-    return winner_interval([error.at_levels for error in errors], level)
 
 
 def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:

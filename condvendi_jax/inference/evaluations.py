@@ -119,10 +119,11 @@ class Plan:
 
     def evaluate(self, models: Mapping[str, Pairs]) -> tuple[dict[str, Evaluation], Units | None]:
         """The evaluation of each model, whose rows have weights above 0, and the groups if any."""
-        fewest, units = min(pairs.n for pairs in models.values()), None
+        numbers, units = [pairs.n for pairs in models.values()], None
+        entropies = [entropy.clamped(min(numbers), max(numbers)) for entropy in self.entropies]
         if self.errors and min(pairs.total for pairs in models.values()) >= FEWEST_ROWS:
             units = Units.of(models, self.count, lambda: self.keys.groups)
-        by_order = [self._scored(models, order.clamped(fewest), units) for order in self.entropies]
+        by_order = [self._scored(models, entropy, units) for entropy in entropies]
         to_one = asked_once.of_models(models, by_order, units) if self.unbiased else {}
         evaluations = {}
         for name, pairs in models.items():

@@ -25,6 +25,7 @@ from condvendi_jax.statistics import intervals, reasons, shrinkage
 from condvendi_jax.statistics.influences import Error, TwoWayError, root_mean_square
 from condvendi_jax.statistics.intervals import LEAST, Ends
 
+_NO_SHARE = 1e-100  # The share of the pairs of a prompt with itself, of prompts without end.
 # Scores that are one over a similarity; information is a ratio of similarities itself.
 INVERTED = ("vendi", "conditional")
 
@@ -80,6 +81,8 @@ class Population:
         with itself: 1 / P and 1 / k in the papers' scores of P prompts and k answers to each. Of n
         rows without a repeated prompt, share = 1 / n; of any number of further prompts, 0.
         """
+        if share == 0 and self.repeated and self.answers.points.kernels[-1].compares_equality:
+            share = _NO_SHARE  # Only answers to one prompt tell the conditional score.
         other = dataclasses.replace(self, share=share, same=same)
         other.__dict__["_means"] = self._means  # They are the same at every design.
         return other
@@ -129,12 +132,14 @@ class Population:
         prompts /= prompts.sum()
         mean, error, ends = float(prompts @ same), math.nan, None
         if self.units is not None:
-            unit, count = np.zeros(prompts.size, int), self.freedom + 1
+            unit, count = np.zeros(prompts.size, int), self.units.independent(points)
             unit[kind] = self.units.membership
             losses = np.bincount(unit, prompts * (same - mean))
             error = math.sqrt(count / (count - 1) * np.sum(np.square(losses)))
-        if self.intervals is not None:
-            moved = 1 / np.array(self.intervals.conditional) - self.similarities.conditional
+        if self.errors and not (of_score := self.errors.conditional).reason:
+            if self.labels is not None:  # Over other labels, too.
+                error = (1 - prompts @ alone) * of_score.standard_error / of_score.value**2
+            moved = 1 / np.array(of_score.interval()) - self.similarities.conditional
             means = mean + (1 - float(prompts @ alone)) * moved
             ends = tuple((1 / np.clip(means, float(alone.min()), 1.0)).tolist())
         return Estimate(1 / mean, error / mean**2, ends)
@@ -232,8 +237,8 @@ class Population:
         points, kind, inside = self.answers.points, self.answers.kind, self.inside
         drawn = points.kernels[-1].compares_equality and inside.batch is None
         if name != "conditional" or kind is None or inside.prompt is None or not drawn:
-            unknown = np.full_like(error.influences, math.nan)
-            return dataclasses.replace(error, influences=unknown, reason=reasons.SPLIT)
+            unknown: Any = {"influences": np.full_like(error.influences, math.nan), "ends": None}
+            return dataclasses.replace(error, **unknown, reason=reasons.SPLIT)
         assert self.labels is not None
         # Of each answer the mean with the others to its prompt, whose mean is that of the prompt.
         one, whole = points.shares / self.answers.copies, np.bincount(kind, points.shares)[kind]
@@ -247,12 +252,17 @@ class Population:
             sums = np.bincount(groups, rows)[np.bincount(groups) > 0]
             scale = sums.size / math.sqrt(max(sums.size - 1, 1))
             parts.append(Error(error.value, scale * sums[None], freedom=sums.size - 1))
-        return TwoWayError(**vars(error), labels=parts[0], cells=parts[1])
+        both = TwoWayError(**vars(error), labels=parts[0], cells=parts[1])
+        spread = both.standard_error, self._losses[1], self._shares, parts[0].freedom
+        ends = intervals.prompt_mean(error.value, *spread)
+        ends = intervals.open_below(ends) if self.limits.largest[1] else ends
+        return dataclasses.replace(both, ends=ends)
 
     def _ends(self, name: str) -> Ends:
         """The interval of a similarity at each level, inside what is possible."""
         prompts = self._means[0].norms(self.share, self.same)[1:2].sum()  # One over their number.
-        most = 1.0 if name in INVERTED else 1 / max(prompts, LEAST) if self.repeated else math.inf
+        many = not self.repeated or prompts <= _NO_SHARE
+        most = 1.0 if name in INVERTED else math.inf if many else 1 / prompts
         if np.isnan(getattr(self.influences, name)).any():
             return lambda level: (np.zeros_like(level, float), np.full_like(level, most, float))
         of_prompts = PerScore(self._of_all_outputs, self._of_prompts, self._of_information)
@@ -414,9 +424,9 @@ def _per_score(values: Sequence[Any], information: Any) -> PerScore:
 
 
 def _finite(value: Any) -> Any:
-    """For JSON, which has no infinity."""
+    """For JSON, which has no infinity; None of an interval that is not known."""
     if isinstance(value, tuple):
-        return [_finite(end) for end in value]
+        return None if math.isnan(value[0]) else [_finite(end) for end in value]
     return None if math.isinf(value) else float(value)
 
 

@@ -167,7 +167,9 @@ def _end(evaluation: Evaluation, role: str) -> tuple[str | None, str]:
         differ = scored.saturated.get("conditional") == "largest"
         if differ and role == "outputs" and evaluation.answers:
             words = f"{score_name('conditional', result.order, None)} {result.conditional:.4g}"
-            shown.setdefault("different", []).append(f"{words} of {span(evaluation.answers)}")
+            most = f"{scored.largest / np.exp(result.entropy_prompts):.4g} by the weights"
+            words += f" of {most if evaluation.weighted else span(evaluation.answers)}"
+            shown.setdefault("different", []).append(words)
         elif smallest:
             shown.setdefault("alike", []).append(words)
         elif largest:

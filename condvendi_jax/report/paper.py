@@ -2,8 +2,8 @@
 
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from condvendi_jax import __version__
 from condvendi_jax.base.tables import Table, capitalized, span
@@ -17,7 +17,8 @@ _ESCAPES |= {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\texta
 _ESCAPES |= {"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
 _ESCAPES |= {"[": "{[}", "*": "{*}"}  # After the end of a row these would be its options.
 _SOFTWARE, _WORDS = "condvendi-jax", 80  # Of a short paragraph, at most.
-_NAME = 28  # The letters of a name in a line of a column.
+# Of one number and of two: the size, the letters of a name in a line, the width of longer names.
+_SMALL = ("\\small", 28, 0.45), ("\\footnotesize\\setlength{\\tabcolsep}{3pt}", 14, 0.26)
 _CITED = "\0"  # Where works are cited, until texts are escaped.
 _CITATIONS = pathlib.Path(__file__).with_name("citations.bib")
 
@@ -77,7 +78,7 @@ def latex(
         said = [f"{capitalized(note).strip(' .')}." for note in told]
         sentences = [*meant, _scored(evaluations, bars), *optional, *said, computed]
     else:
-        table = _in_a_column(bars, math.nan if alone else result.level)
+        table = _in_a_column(result, bars, first.orders)
         sentences = [_scored(evaluations, bars), computed]
         for sentence in optional:  # As far as there are words left.
             if len(" ".join([*sentences, sentence]).split()) <= _WORDS:
@@ -106,18 +107,30 @@ def _scored(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str
     return f"We scored {data}{bars.by and f' by {bars.by}'} {_CITED}: the number of {bars.what}."
 
 
-def _in_a_column(bars: Bars, level: float) -> str:
-    """The numbers of models as a table of a column's width, explained in a note below."""
-    what = bars.by or "number" if math.isnan(bars.limit) else f"differ, of {bars.limit:g}"
-    rows = [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
-    notes = [f"{bars.axis}."]
-    if any("[" in number for _, number, _ in rows):
-        notes.append("In brackets: 95% intervals.")
-    if any(letters for *_, letters in rows):
-        notes.append(f"Models that share a letter cannot be told apart (level {level:g}, Holm).")
-    note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped(' '.join(notes))}}}"
-    table = "\\centering\\small", tabular(Table(["model", what, ""], rows)), "\\par\\smallskip"
-    return "\n".join(["\\begin{table}", *table, note, "\\end{table}"])
+def _in_a_column(result: Any, bars: Bars, orders: Iterable[evaluation.ScoredOrder]) -> str:
+    """The numbers of models, and scores where these are others; a note below says what they are."""
+    what, notes, more = bars.by or "number", [bars.axis], dict[str, list[str]]()
+    if not math.isnan(bars.limit):
+        scored = min(orders, key=lambda scored: scored.decomposition.order != 2)
+        name = evaluation.score_name("conditional", order := scored.decomposition.order, None)
+        what = f"differ, of {bars.limit:g}"
+        notes = [f"{bars.axis}: {name} (order {order:g}) of these"]
+        if scored.population:
+            main = isinstance(result, Comparison) and result.main[0].estimate
+            estimate = main or (lambda _: scored.estimate("conditional", unbiased=True))
+            more = {name: [str(estimate(bar.model)) for bar in bars.models]}
+            notes.append(f"Column {name}: of any number of answers")
+    columns = {"model": [bar.model or "outputs" for bar in bars.models]}
+    columns |= {what: [*map(str, bars.models)], **more, "": [bar.letters for bar in bars.models]}
+    if "[" in "".join(columns[what]):
+        notes.append("In brackets: 95% intervals")
+    if any(columns[""]):
+        level = f"level {result.level:g}, Holm"
+        notes.append(f"Models that share a letter cannot be told apart ({level})")
+    (size, *names), rows = _SMALL[len(more)], [*zip(*columns.values(), strict=True)]
+    parts = f"\\centering{size}", tabular(Table([*columns], rows), *names), "\\par\\smallskip"
+    note = f"\\parbox{{\\linewidth}}{{\\footnotesize {escaped('. '.join(notes))}.}}"
+    return "\n".join(["\\begin{table}", *parts, note, "\\end{table}"])
 
 
 def _kernels(result: evaluation.Evaluation) -> Iterator[str]:
@@ -134,10 +147,10 @@ def escaped(text: str) -> str:
     return "".join(_ESCAPES.get(c, c) for c in " ".join(text.split()))
 
 
-def tabular(table: Table) -> str:
+def tabular(table: Table, letters: Any = 28, part: Any = 0.45) -> str:
     """A table of LaTeX that needs booktabs, its columns to the left; long names are wrapped."""
     head, *body = (" & ".join(map(escaped, row)) + r" \\" for row in (table.heading, *table.rows))
-    wide = max(len(row[0]) for row in table.rows) > _NAME
-    columns = ("p{0.45\\linewidth}" if wide else "l") + "l" * (len(table.heading) - 1)
+    wide = max(len(row[0]) for row in table.rows) > letters
+    columns = (f"p{{{part}\\linewidth}}" if wide else "l") + "l" * (len(table.heading) - 1)
     rows = "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"
     return "\n".join([f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}", *rows])

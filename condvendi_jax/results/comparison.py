@@ -293,8 +293,8 @@ class Comparison(Result):
         notes += notes_of(known, noun)
         notes += [item.note() for item in self.advice]
         notes += [f"{name}: {quality}" for name, quality in self.qualities.items()]
-        every = [scored for result in self.evaluations.values() for scored in result.orders]
-        notes += evaluations.error_notes(every) + evaluations.not_computed(self.failed)
+        notes += evaluations.error_notes(self.evaluations.values())
+        notes += evaluations.not_computed(self.failed)
         if len(self.models) == 1:
             return notes
         if any(ranking.tested for ranking in self.rankings):
@@ -368,14 +368,13 @@ class Comparison(Result):
                 f"Prompts with too few {self.first.noun} for the draws, left out of good: {words}"
             )
         lines += ["", self.summary(), "", *evaluations.about_rows(self.evaluations.values())]
-        known = not all(map(math.isnan, main.standard_errors.values()))
-        notes = [evaluations.INTERVALS] if known else []
-        if self.bars.what.startswith("effectively"):
-            notes.append(evaluations.DIFFER.format(self.first.noun))
-        if any(ranking.unbiased for ranking in self.main):
-            notes.append(f"RKE: {evaluations.UNBIASED}")
-        if several and any(any(ranking.letters.values()) for ranking in self.main):
-            notes.append(ALIKE)
+        covered = evaluations.of_kernels(evaluations.INTERVALS, self.bandwidths)
+        said = {covered: not all(map(math.isnan, main.standard_errors.values()))}
+        counted = self.bars.what.startswith("effectively")
+        said |= {evaluations.DIFFER.format(self.first.noun): counted}
+        said |= {f"RKE: {evaluations.UNBIASED}": any(ranking.unbiased for ranking in self.main)}
+        said |= {ALIKE: several and any(any(r.letters.values()) for r in self.main)}
+        notes = [note for note, shown in said.items() if shown]
         failed = evaluations.not_computed(self.failed)
         read = evaluations.read_lines(self.read and f"{self.read}; {self._matching}")
         return [*lines, "; ".join(notes), *failed, *read, evaluations.MORE]

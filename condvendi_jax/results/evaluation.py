@@ -1,9 +1,10 @@
 """The result of `evaluate`: the scores of one model with their errors."""
 
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -133,7 +134,10 @@ class ScoredOrder:
 
     def possible(self, name: str) -> tuple[float, float]:
         """The least and the largest value of a plug-in score."""
-        return float(name != "information" or self.decomposition.order == 1), self.largest
+        whole, most = self.decomposition, self.largest
+        if whole.truncation is not None and name != "vendi":  # A joint entropy may be the smaller.
+            return 1 / most, most**2 if name == "information" else most
+        return float(name != "information" or whole.order == 1), most
 
     @property
     def given(self) -> Estimate:
@@ -248,7 +252,8 @@ class Evaluation(Result):
     def choices(self) -> dict[str, Any]:
         """The dtype, the bandwidths and the seed as plain data."""
         shown = {name: plain(getattr(self, name)) for name in ("dtype", "bandwidths", "seed")}
-        cover = ERRORS_COVER if any(o.errors_by for o in self.orders) else None
+        cover = of_kernels(ERRORS_COVER, self.bandwidths)
+        cover = cover if any(o.errors_by for o in self.orders) else None
         return {**shown, "errors_cover": cover, **self.encoder}
 
     def as_dict(self) -> dict[str, Any]:
@@ -324,7 +329,7 @@ class Evaluation(Result):
             if (moved := math.expm1(max(scored.decomposition.rounding or (0,)))) > _ROUNDED:
                 words = f"rounding to {self.dtype} may change scores by {moved:.0%}; use x64"
                 notes.append(f"order {scored.name}: {words}")
-        return notes + error_notes(self.orders) + not_computed(self.failed) + read_lines(self.read)
+        return notes + error_notes([self]) + not_computed(self.failed) + read_lines(self.read)
 
     @property
     def encoder_name(self) -> str:
@@ -343,7 +348,7 @@ class Evaluation(Result):
         lines += [str(self.quality)] if self.quality else []
         lines += about_rows([self])
         if any(scored.errors_by for scored in self.orders):
-            lines.append(INTERVALS)
+            lines.append(of_kernels(INTERVALS, self.bandwidths))
         if counted_answers({"": self}) and not of_one_prompt({"": self}):
             lines.append(tables.capitalized(DIFFER.format(self.noun)))
         if self.unbiased and any(scored.population for scored in self.orders):
@@ -449,8 +454,7 @@ def bars(evaluations: Mapping[str, Evaluation]) -> Bars:
         title = score_name(name, decomposition.order, decomposition.truncation)
         what = f"{effective}different {first.noun}"
         what += " for similar prompts" * (first.paired and not first.answers)
-        what += " to a prompt" * bool(first.answers and not given)
-        what += f" to a prompt, of {given}" if given else ""
+        what += f" to a prompt, of {given}" if given else " to a prompt" * bool(first.answers)
         if given and first.unbiased:  # Not the score, which is for any number of answers.
             title, limit = "", max(e.answers[1] for e in evaluations.values() if e.answers)
     values = {bar.model: math.inf if bar.model in apart else bar.value for bar in models}
@@ -481,7 +485,9 @@ def meaning(evaluations: Mapping[str, Evaluation], numbers: Bars | None = None) 
         words += f" {many} {things} cannot tell {tables.listed(apart)} apart."
     elif apart:
         whose = apart[0] and f" of {apart[0]}"
-        words += f" Nearly all {things}{whose} differ: there may be many more."
+        by_weight = f"The number{whose} is nearly the largest that the weights allow"
+        nearly = by_weight if first.weighted else f"Nearly all {things}{whose} differ"
+        words += f" {nearly}: there may be many more."
     return words
 
 
@@ -518,11 +524,18 @@ def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
     return notes + [f"order 2 has no errors: {p.reason}" for p in scores[:1] if p.reason]
 
 
-def error_notes(orders: Iterable[ScoredOrder]) -> list[str]:
+def of_kernels(words: str, bandwidths: Mapping[str, RuledBandwidth]) -> str:
+    """What is said of errors, which are not 'at these bandwidths' where there are none."""
+    some = any(chosen.bandwidth for chosen in bandwidths.values())
+    return words if some else re.sub(",? at these bandwidths", "", words)
+
+
+def error_notes(evaluations: Collection[Evaluation]) -> list[str]:
     """A note on what standard errors cover and how they were computed, if there are any."""
     words: dict[str, dict[str, None]] = {}
-    for scored in orders:
+    for scored in itertools.chain.from_iterable(result.orders for result in evaluations):
         if scored.errors_by is not None:
             words.setdefault(str(scored.errors_by), {})[scored.name] = None
     lines = [f"order {', '.join(o)}: {w}" if len(words) > 1 else w for w, o in words.items()]
-    return [f"{INTERVALS}; {'; '.join(lines)}"] if words else []
+    start = of_kernels(INTERVALS, next(iter(evaluations)).bandwidths)
+    return [f"{start}; {'; '.join(lines)}"] if words else []

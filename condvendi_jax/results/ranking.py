@@ -72,9 +72,9 @@ class Ranking(Result):
       values: the score of each model, the largest first; those whose rows nearly all count as
         different before others, in the given order, as all are where `saturated`.
       standard_errors: of each model by itself; NaN where there are none.
-      intervals: (low, high) of each model at 95%: of unbiased scores for the population, where high
-        may be infinite; of others for samples of this size. Without errors, of estimated scores for
-        the exact ones, and None where these are known.
+      intervals: (low, high) at 95% of each model that has one: of unbiased scores for the
+        population, where high may be infinite; of others for samples of this size. Without errors,
+        of estimated scores for the exact ones, and None where these are known.
       differences: of every pair of models, in the order of `values`.
       letters: models that share one cannot be told apart; empty for two that are not tested.
       saturated: the limit that all values have nearly reached: models are not ranked or tested.
@@ -127,6 +127,11 @@ class Ranking(Result):
         return p_values
 
     @property
+    def known(self) -> list[str]:
+        """The models that have a number, in the order of the values."""
+        return [model for model, value in self.values.items() if not math.isnan(value)]
+
+    @property
     def rank_sets(self) -> dict[str, tuple[int, int]]:
         """The first and the last rank that each model may have: all at once, as the letters."""
         sets = multiplicity.rank_sets(self._ahead("adjusted") <= self.level)
@@ -136,8 +141,8 @@ class Ranking(Result):
     def best(self) -> list[str]:
         """The models that may be the best, at the level."""
         p_values = multiplicity.best_p_values(self._ahead("p_value") / 2)
-        ranked = zip(self.rank_sets.items(), p_values, strict=True)
-        return [model for (model, (first, _)), p in ranked if first == 1 and p > self.level]
+        known, sets = self.known, zip(self.rank_sets.items(), p_values, strict=True)
+        return [m for (m, (first, _)), p in sets if first == 1 and p > self.level and m in known]
 
     @property
     def name(self) -> str:
@@ -168,9 +173,8 @@ class Ranking(Result):
         return tables.with_interval(ratio, (difference.ratio_low, difference.ratio_high))
 
     def as_dict(self) -> dict[str, Any]:
-        intervals = self.intervals and {
-            name: [plain_order(end) for end in ends] for name, ends in self.intervals.items()
-        }
+        known = {m: self.estimate(m).ends for m in self.values} if self.intervals else {}
+        intervals = {m: ends and [*map(plain_order, ends)] for m, ends in known.items()} or None
         shown = {"order": plain_order(self.order), "intervals": intervals, "best": self.best}
         shown["winner"] = self.winner and [plain_order(end) for end in self.winner]
         return super().as_dict() | shown | {"rank_sets": self.rank_sets}
@@ -210,9 +214,12 @@ class Ranking(Result):
             same = {*self.reasons} == {IDENTICAL}
             words = IDENTICAL if same else f"{why}: neither ranked nor tested"
             return [f"{', '.join(self.values)} ({words})"]
-        adjusted = {(d.first, d.second): d.adjusted for d in self.differences}
+        adjusted = {d[:2]: d.adjusted for d in self.differences if {*d[:2]} <= {*self.known}}
         states = {two: p if math.isnan(p) else p <= self.level for two, p in adjusted.items()}
-        return [order_in_words(list(self.values), states)]
+        words = [order_in_words(self.known, states)]
+        if none := [model for model in self.values if model not in self.known]:
+            words.append(f"no number for {tables.listed(none)}")
+        return ["; ".join(filter(None, words))]
 
     @property
     def states(self) -> set[str]:
@@ -260,7 +267,7 @@ class Ranking(Result):
             reasons = tables.listed([*self.reasons]) or "nothing was tested"
             return f"These data cannot tell the models apart: {reasons}."
         if "apart" in self.states:
-            ahead = [model for model, (rank, _) in self.rank_sets.items() if rank == 1]
+            ahead = [model for model in self.known if self.rank_sets[model][0] == 1]
             tested = all(d.reason is None for d in self.differences if {*d[:2]} <= {*ahead})
             apart = "cannot be told apart" if tested else "not all of them are compared"
             words = f"{tables.listed(ahead)} lead, and {apart}"

@@ -107,22 +107,6 @@ class TwoWayError(Error):
         prompts, labels = error_of(self.influences) ** 2, self.labels.standard_error**2
         return math.sqrt(max(prompts + labels - self.cells.standard_error**2, prompts, labels))
 
-    @functools.cached_property
-    def at_levels(self) -> intervals.Ends:
-        """The interval over prompts, which is longer by the larger error and its freedom."""
-        prompts, error = self.ends, error_of(self.influences)
-        if prompts is None or not error > 0:
-            return intervals.symmetric(self.value, self.standard_error, self.labels.freedom)
-        fewest = min(self.freedom, self.labels.freedom)
-
-        def ends(level: float) -> tuple[float, float]:
-            wide, usual = (intervals.student(f, level) for f in (fewest, self.freedom))
-            by = np.divide(wide, np.maximum(usual, intervals.LEAST)) * self.standard_error / error
-            low, high = (by * (end - self.value) for end in prompts(level))
-            return self.value + low, self.value + high
-
-        return ends
-
     def covariance(self, other: Any) -> float:
         """Over prompts and over labels, less that over the rows that share both."""
         labels, cells = self.labels.covariance(other.labels), self.cells.covariance(other.cells)

@@ -118,13 +118,16 @@ def _skewness(third: Any, second: Any) -> Any:
     return np.where(scale > 0, third, 0) / np.where(scale > 0, scale, 1)
 
 
-def prompt_mean(value: float, error: float, changes: np.ndarray, shares: np.ndarray) -> Ends:
+def prompt_mean(
+    value: float, error: float, changes: np.ndarray, shares: np.ndarray, freedom: float = math.inf
+) -> Ends:
     """The interval of a number in [0, 1], a mean over prompts of these shares.
 
-    `changes` are what it loses without each prompt. Wilson's interval where all are 0 or 1;
-    docs/errors.md has the coverage.
+    `changes` are what it loses without each prompt; an error that is not of prompts alone may have
+    a smaller `freedom`. Wilson's interval where all are 0 or 1; docs/errors.md has the coverage.
     """
     moments = _Moments.of(value, error, changes, shares)
+    moments = moments._replace(freedom=min(freedom, moments.freedom))
     nearer = moments.flipped() if value > 0.5 else moments
     ends = inside(lambda level: (nearer.near(level), nearer.far(level)), 0.0, 1.0)
     return shifted(1, scaled(-1, ends)) if value > 0.5 else ends

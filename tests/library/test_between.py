@@ -122,6 +122,8 @@ def test_numbers_overlaps_and_errors_are_those_of_all_pairs(how, x64):
     if how == "none":  # Of one size: the usual formula.
         errors = [found.standard_error, *found.overlap_errors[PAIRS]]
         np.testing.assert_allclose(errors, np.sqrt(2 * np.var(deleted, axis=0)), rtol=1e-6)
+    width = scipy.stats.t.isf(0.025, 2) * found.standard_error
+    assert found.error.interval() == pytest.approx((number - width, number + width), rel=1e-5)
     without = run(models, prompts, errors=False)
     assert math.isnan(without.standard_error) and np.isnan(without.overlap_errors).all()
 

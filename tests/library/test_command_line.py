@@ -286,6 +286,7 @@ BAD_INPUTS = {
     f"score {X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
     f"score {X} --prompts=t.npz --prompts_key=text": "labels, prompts",
     f"score {X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
+    f"score answers.txt {T} {FAKE}": f"row by row: received 3 outputs and {N} prompts.",
     f"score answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",
     f"compare {MODELS} x.npz --prompts=t.npy,x.npy": (
         "--prompts: expected one file, or one for each of 3 models, received 't.npy,x.npy'"

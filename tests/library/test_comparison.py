@@ -127,14 +127,20 @@ def test_models_of_other_numbers_of_answers_are_compared_at_one_design(x64, unbi
 
 
 @pytest.mark.filterwarnings("ignore:.*all kernel values between")
-def test_what_prompts_without_likeness_share_is_not_known():
-    """Of any number of prompts, as one model has single answers: no two prompts are alike."""
+def test_a_model_keeps_its_score_beside_one_of_single_answers():
+    """No two prompts of that model are alike, so that it has no number, and no rank."""
     rng = np.random.default_rng(0)
     models = {name: rng.integers(3, size=(n, 1)) for name, n in (("a", 30), ("b", 60))}
     prompts = {"a": np.arange(30)[:, None], "b": np.arange(60)[:, None] // 3}
     exact = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
     found = cv.compare(models, prompts, **exact, orders=[2], profile=False)
-    assert np.isnan(list(found.ranking("conditional", 2).values.values())).all()
+    alone = cv.evaluate(models["b"], prompts["b"], **exact, orders=[2]).order(2).population
+    ranking = found.ranking("conditional", 2)
+    value, total = ranking.values["b"], found.ranking("vendi", 2).values["b"]
+    assert_close(np.array([value, *ranking.intervals["b"]]), [alone.values[1], *alone.intervals[1]])
+    assert (str(ranking), ranking.best) == ("b; no number for a", ["b"])
+    assert [*ranking.values] == ["b", "a"]
+    assert_close(found.ranking("information", 2).values["b"], total / value)
     assert "no two rows have similar prompts" in found.reason
 
 

@@ -68,6 +68,7 @@ def test_one_row_scores_one_and_has_no_error():
         assert np.isnan(scored.standard_errors).all()
         assert scored.errors_by is None
     assert found.bandwidths["outputs"] == (1.0, "arbitrary: n = 1", None)
+    assert "no prompt has two answers" in str(found)
 
 
 @pytest.mark.slow
@@ -102,6 +103,27 @@ def test_the_interval_of_a_plug_in_score_is_inside_what_is_possible():
         width = scipy.stats.t.isf(0.025, order.errors_by.groups - 1) * error
         least = 0 if (order.decomposition.order, score) == (2, "information") else 1
         assert (low, high) == pytest.approx((max(value - width, least), min(value + width, N)))
+
+
+def test_a_truncated_score_below_one_is_inside_its_interval():
+    rng = np.random.default_rng(16)
+    pairs = rng.normal(size=(2, 24, 2)).astype(np.float32)
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(0.3)}
+    scored = cv.evaluate(*pairs, **kernels, orders=[2], truncation=4).order(2)
+    value, _, (low, high) = scored.estimate("conditional", unbiased=False)
+    assert 1 / 4 <= low < value < 0.999 and high <= 4
+    assert scored.possible("information") == (1 / 4, 16) and scored.possible("vendi") == (1, 4)
+
+
+def test_a_truncation_that_keeps_everything_changes_no_number():
+    plain = cv.evaluate(*PAIRS, **KERNELS)
+    assert cv.evaluate(*PAIRS, **KERNELS, truncation=N).as_dict() == plain.as_dict()
+    with pytest.warns(UserWarning, match=f"exceeds n = {N}: all eigenvalues are kept"):
+        assert cv.evaluate(*PAIRS, **KERNELS, truncation=N + 1).as_dict() == plain.as_dict()
+    models, quiet = {"few": OUTPUTS[: N // 2], "many": OUTPUTS}, {"orders": [1], "errors": False}
+    with pytest.warns(UserWarning, match=f"{N // 2} eigenvalues of each are kept"):
+        both = cv.compare(models, **quiet, truncation=N - 1)
+    assert {r.truncation for r in both.rankings} == {N // 2}
 
 
 def test_more_groups_than_rows_are_one_a_row():
@@ -200,6 +222,7 @@ def test_values_are_rounded_to_what_their_error_leaves_and_columns_are_aligned()
         (4.6312, (4.3894, 4.8731), "4.63 [4.39, 4.87]"),
         (1234.5, (1210.3, 1258.7), "1234 [1210, 1259]"),
         (173.4, (36.09, 206.2), "173 [36, 206]"),
+        (1.94, (1.6, 50.2), "1.9 [1.6, 50.2]"),  # A sentence says 1.9.
         (0.07799, (0.0, 0.27), "0.08 [0.00, 0.27]"),
         (29.999958, (29.999892, 30.0), "30.00 [30.00, 30.00]"),  # Four digits.
         (1.0, (1.0, 1.0), "1"),

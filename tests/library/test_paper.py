@@ -34,6 +34,7 @@ def typeset(source):
 def cells(table):
     """The rows of a `tabular`, as printed."""
     begin, columns, table = table[table.index("\\begin{tabular}") :].split("@{}", 2)
+    columns = re.sub(r"p\{.*?\}", "p", columns)
     rules, lines = ("\\toprule", "\\midrule", "\\bottomrule"), table.split("\n")[1:]
     lines = [line for line in lines[: lines.index("\\end{tabular}")] if line not in rules]
     rows = [re.split(r"(?<!\\) & ", line.removesuffix(" \\\\")) for line in lines]
@@ -184,9 +185,16 @@ def test_a_short_report_has_80_words_and_the_numbers_of_the_figure(layout, tmp_p
     assert len(report.paragraph.split()) <= 80 and report.paragraph.count("\\cite{") == 2
     alone = isinstance(found, cv.inference.Evaluation)
     bars = evaluations.bars({"": found}) if alone else found.bars
-    (_, number, _), *rows = cells(report.latex)
+    (_, number, *more, _), *rows = cells(report.latex)
     assert number == (f"differ, of {bars.limit:g}" if bars.limit == 5 else bars.by or "number")
-    assert rows == [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
+    expected = [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
+    assert [[*row[:2], row[-1]] for row in rows] == expected
+    assert more == ["Conditional-RKE"] * (bars.limit == 5)
+    if more and alone:
+        assert rows[0][2] == str(found.order(2).estimate("conditional", unbiased=True))
+    elif more:
+        assert [r[2] for r in rows] == [str(found.main[0].estimate(b.model)) for b in bars.models]
+    assert (f"of {bars.limit:g}: Conditional-RKE (order 2) of these." in report.latex) == bool(more)
     assert ("share a letter" in report.latex) == any(bar.letters for bar in bars.models)
     assert not any(bar.letters for bar in bars.models) or layout != "saturated"
     if shutil.which("pdflatex") is None:

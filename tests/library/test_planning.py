@@ -155,6 +155,15 @@ def test_a_pilot_is_too_small_where_three_times_the_prompts_may_be_needed(compar
     assert none.larger_pilot is None and "may take" not in str(none)
 
 
+def test_a_plan_says_whether_more_answers_than_the_pilots_may_help(compared):
+    """Of the variance 0.01 + 2 * pairs / 20, at the five answers of the pilot."""
+    planned = cv.plan(compared, ratio=1.2)
+    for pairs, k, said in ((0.08, 5, "56% is"), (0.12, 4, "45% is"), (0.12, 5, "More than 5")):
+        spread = SPREAD._replace(of_answers=0.0, of_pairs=pairs)
+        best = planned.best._replace(answers=k)
+        assert said in str(dataclasses.replace(planned, spread=spread, best=best))
+
+
 def test_a_range_is_that_of_the_best_size(compared):
     planned = cv.plan(compared, ratio=1.2)
     options = planned.power, planned.spread.effect(1.2), planned.level

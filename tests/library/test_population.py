@@ -381,7 +381,9 @@ def test_intervals_of_rows_of_which_no_prompt_repeats(level, how):
 def test_scores_of_answers_that_all_differ_have_open_intervals():
     """No upper end of the scores; nothing is known of information but that 12 prompts bound it."""
     labels = 1 + np.arange(12 * K).reshape(12, K)
-    intervals = population(labels, REPEATED).intervals
+    found = population(labels, REPEATED)
+    assert found.at(0.0, 0.0).intervals.information == (0, math.inf)  # Of prompts without end.
+    intervals = found.intervals
     assert intervals.vendi[1] == intervals.conditional[1] == math.inf
     assert intervals.conditional[0] > 1
     assert intervals.information == pytest.approx((0, 12))
@@ -460,7 +462,14 @@ def test_errors_over_prompts_and_seeds_are_those_by_hand():
     one_way = cv.evaluate(drawn.ravel(), OF_PROMPT, **LABELS).order(2).population
     low, high = population.intervals.conditional
     least, most = one_way.intervals.conditional
-    assert low < least < most < high
+    assert 1 < low < least < most < high
+    changes, equal = (similar - similar.mean()) / 11, np.full(12, 1 / 12)
+    ends = mean_ends(similar.mean(), error, changes, equal, 0.05, SEEDS - 1)
+    assert (1 / high, 1 / low) == pytest.approx(ends, rel=1e-4)
+    given = population.given  # One over 1 / k + (1 - 1 / k) times the similarity.
+    assert given.error == pytest.approx((1 - 1 / SEEDS) * error * given.value**2, rel=1e-4)
+    assert 1 < given.ends[0] < given.value < given.ends[1] < SEEDS
+    assert found.as_dict()["scores"][0]["unbiased"]["intervals"]["vendi"] is None
 
 
 def test_the_variance_counts_what_both_share_once_and_is_at_least_the_larger():
@@ -485,3 +494,4 @@ def test_seeds_of_two_models_are_tested_together():
     difference = found.ranking("conditional", 2).difference("a", "b")
     assert difference.reason is None and 0 < difference.p_value <= 1
     assert "split the answers" in found.ranking("vendi", 2).difference("a", "b").reason
+    assert found.ranking("vendi", 2).as_dict()["intervals"] is None

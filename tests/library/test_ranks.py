@@ -103,11 +103,8 @@ def _ranked(rng, count, level=0.05):
     values = {model: error.value for model, error in errors.items()}
     tests = comparisons._Tests(level, 1.1, math.comb(count, 2))
     differences = comparisons._differences(values, errors, tests, {}, rounding=1e-9)
-    letters = comparisons._letters(values, differences, level)
-    none = dict.fromkeys(values, 0.1)
-    winner = comparisons._winner([*errors.values()], differences, level)
-    options = {"level": level, "winner": winner}
-    return errors, Ranking("vendi", 2, None, values, none, None, differences, letters, **options)
+    scores = "vendi", 2, None, values, dict.fromkeys(values, 0.1), None
+    return errors, comparisons._tested_ranking(scores, errors, differences, tests)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
@@ -262,12 +259,12 @@ def test_a_comparison_of_four_models_ranks_them():
 
 def test_a_winner_that_is_not_tested_has_no_interval():
     errors, ranking = _ranked(np.random.default_rng(1), 4)
-    untested = [d._replace(reason=reasons.EQUAL) for d in ranking.differences[:3]]
-    differences = [*untested, *ranking.differences[3:]]
-    assert comparisons._winner([*errors.values()], differences, 0.05) is None
-    first, *rest = errors.values()
-    missing = [first, dataclasses.replace(rest[0], reason=reasons.NO_ERRORS), *rest[1:]]
-    assert comparisons._winner(missing, ranking.differences, 0.05) is None
+    scores = "vendi", 2, None, ranking.values, ranking.standard_errors, None
+    tests, every = comparisons._Tests(0.05, 1.1, 6), ranking.differences
+    untested = [*(d._replace(reason=reasons.EQUAL) for d in every[:3]), *every[3:]]
+    missing = errors | {"m1": dataclasses.replace(errors["m1"], reason=reasons.NO_ERRORS)}
+    for known, differences in ((errors, untested), (missing, every)):
+        assert comparisons._tested_ranking(scores, known, differences, tests).winner is None
     models, options = dict.fromkeys("abcd", np.arange(60) % 7), EXACT | {"profile": False}
     result = cv.compare(models, np.arange(60) // 6, orders=[2], errors=False, **options)
     ranking = result.ranking("conditional", 2)

@@ -284,6 +284,23 @@ def test_intervals_lie_inside_what_is_possible():
             assert "± 0 " not in table + " "
 
 
+def test_what_nearly_all_answers_do_is_said_of_their_weights():
+    """Of weights 0.9, 0.05 and 0.05 the largest number is 1 / (0.81 + 2 * 0.0025), 1.227."""
+    answers, prompts = np.tile([0, 1, 2], 4), np.repeat(np.arange(4), 3)
+    kernels = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
+    for weights, most, said in (
+        (
+            np.tile([0.9, 0.05, 0.05], 4),
+            "1.227 of 1.227 by the weights",
+            "largest that the weights",
+        ),
+        (None, "3 of 3", "Nearly all outputs differ"),
+    ):
+        found = cv.evaluate(answers, prompts, **kernels, orders=[2], weights=weights)
+        assert said in str(found) and most in found.details()
+        assert ("Nearly all" in str(found)) == (weights is None)
+
+
 def test_a_figure_and_a_table_end_at_saturation():
     models = {name: _population(np.random.default_rng(k), 8) for k, name in enumerate("AB")}
     found = cv.profile(models, np.arange(12), output_kernel=cv.Gaussian(0.5))

@@ -57,6 +57,11 @@ def test_the_number_of_outputs_needed_solves_its_equation():
     same(2 * 0.08 / (n * (n - 1)), (total - noise) / 4)
     spread, _ = shrinkage.shrink(parts_of(np.full(9, 0.5), 6, 0.01, 0.1))
     assert (spread.deviation, spread.reliability, spread.outputs_needed) == (0, 0, math.inf)
+    parts = parts_of([0.1] * 7 + [0.5, 0.9], 6, 0.01, 0.1)
+    z = 9 / 8 * (parts.similarity - parts.similarity.mean()) ** 2 - parts.within()
+    t, a = z.mean() / scipy.stats.sem(z), scipy.stats.skew(z) / 3
+    t += a * t**2 / 3 + a**2 * t**3 / 27 + a / 6
+    same(shrinkage.shrink(parts)[0].p_value, scipy.stats.t.sf(t, 8))
 
 
 def by_integration(parts, of_answers, of_pair, noise):

@@ -420,3 +420,5 @@ def test_models_whose_outputs_repeat_alike_are_not_said_to_have_the_same_outputs
     result = cv.compare(models, asked, similarity="exact", orders=[2], profile=False)
     (difference,) = result.ranking("conditional", 2).differences
     assert difference.value == 0 and difference.reason == reasons.EQUAL
+    said = str(result) + result.details() + str(result.as_dict()["errors_cover"])
+    assert said.count("over other samples; ") == 2 and "at these bandwidths" not in said
