@@ -434,8 +434,8 @@ def _variance(squares: np.ndarray, weights: np.ndarray, starts: np.ndarray, widt
 
         RKE^4 (1 - 1/m)^2 (4 (m - 2) (E h12 h13 - U^2) + 2 (E h12^2 - U^2)) / (m (m - 1)),
 
-    here from unbiased means over sets of two, three and four prompts. Rows are sorted by prompt;
-    `starts` are the first rows of each.
+    here from unbiased means over sets of two, three and four prompts, each difference at least 0.
+    Rows are sorted by prompt; `starts` are the first rows of each.
     """
     total = of_prompts = of_pairs = triples = h_square = 0.0
     ends, tiles = np.append(starts[1:], len(weights)), -(-len(weights) // _TILE)

@@ -23,7 +23,8 @@ class Difference(NamedTuple):
 
     Attributes:
       first, second: the models.
-      value: the score of the first minus that of the second, in effective numbers of modes.
+      value: the score of the first minus that of the second, in effective numbers of modes; NaN
+        where nearly all answers of a model differ, so that its score is a limit.
       standard_error: of the value: of the sample and of the estimates, if any.
       p_value: of no difference, two-sided: the smallest level at which the interval excludes 0; 1
         where the values differ by no more than rounding; NaN where there is no test.
