@@ -519,7 +519,8 @@ def check_weights(
         return array
     host = np.asarray(array)
     if host.dtype.kind not in "iufb" and not jnp.issubdtype(host.dtype, jnp.floating):
-        raise TypeError(f"{name}: expected real numbers, received an array of {host.dtype}.")
+        odd = max(map(str, host.tolist()))  # Letters come after digits.
+        raise TypeError(f"{name}: expected real numbers, received texts such as {odd!r}.")
     negative = (host < 0) & (not signed)
     for wrong, words in ((~np.isfinite(host), "finite"), (negative, "non-negative")):
         if wrong.any():

@@ -463,5 +463,14 @@ def test_prompts_in_a_folder_are_not_taken_unless_all_pictures_have_one(tmp_path
 
 def test_pictures_in_folders_alone_name_the_flag_that_takes_their_names(tmp_path):
     named_folders(tmp_path)
-    with pytest.raises(ValueError, match=rf"holds no pictures .*add --prompts={tmp_path}\."):
+    with pytest.raises(ValueError, match=rf"holds no pictures .*add --prompts={tmp_path} "):
         items.list_images(tmp_path)
+    (tmp_path / "b").mkdir()
+    touch(tmp_path, "b/r/0.png b/s/0.png")
+    images, folders = (
+        [tmp_path / "b/r/0.png", tmp_path / "b/s/0.png"],
+        f"{tmp_path},{tmp_path / 'b'}",
+    )
+    prompts = items.Texts(["p"], "prompt", tmp_path, [(1, {"image": "p/0.png", "prompt": "p"})])
+    with pytest.raises(ValueError, match=rf"prompts of its own pictures, .* --prompts={folders}\."):
+        items.pair_images(prompts, images)
