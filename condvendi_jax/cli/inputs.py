@@ -228,10 +228,10 @@ class Inputs(NamedTuple):
 
 def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = None) -> Inputs:
     """Reads the files, unless they were read `before`, and pairs outputs with prompts."""
-    started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
+    start, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
-    held, described, shared = whole = before.held if before else reading(given, models)
+    held, described, shared = kept = before.held if before else reading(given, models)
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
         _refuse_equal(held)
@@ -261,8 +261,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    settings = _settings(given, held, models, bar)
-    return Inputs(dataset, rows, settings, described, notes, started, whole)
+    return Inputs(dataset, rows, _settings(given, held, models, bar), described, notes, start, kept)
 
 
 def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:

@@ -183,8 +183,7 @@ def _make(
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
     named, about = dict[str, Mapping[str, Any]](), dict[str, dict[str, Any]]()
-    weights: dict[str, Any] = {}
-    numbers: dict[str, dict[Any, int]] = {}  # Equal labels of several models have one number.
+    weights, numbers = dict[str, Any](), dict[str, dict[Any, int]]()  # Models share numbers.
     for name, rows in models.items():
         with checks.naming(name):
             checks.check_indices(rows)
@@ -256,8 +255,7 @@ def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None
         label, kind, role = *twins[0], name.replace("_ids", "s")
         words = f"is {written[f'{label}']} in one model and {kind} in another, and so differs"
         checks.warn(f"{role}: {label} {words}: pass one type in all, [*map(str, {role})].")
-    numbers = [known.setdefault(label, len(known)) for label in typed]
-    return np.array(numbers)[kinds][:, None]
+    return np.array([known.setdefault(label, len(known)) for label in typed])[kinds][:, None]
 
 
 def _numbered(models: dict[str, Pairs]) -> dict[str, Pairs]:

@@ -92,15 +92,14 @@ def unpacked(values: Any, name: str) -> Any:
 
 
 def without_table(outputs: Any, prompts: Any) -> Any:
-    """A table of texts as a list of the answers to each prompt; other outputs as they are."""
+    """A table of texts, with columns such as a1 and a2, as lists of answers; others as they are."""
     if isinstance(prompts, str):
         needed = f"prompts: expected {len(outputs):,}, one for each row, received one text"
         raise TypeError(f"{needed}. If all rows have it: `prompts = [prompt] * len(outputs)`.")
     table = np.asarray(outputs) if hasattr(outputs, "columns") else outputs
     texts = isinstance(table, np.ndarray) and table.ndim == 2 and table.dtype.kind in "OSTU"
     are_texts = [isinstance(cell, (str, bytes)) for cell in table.flat] if texts else []
-    names = {re.sub(r"\d", "", str(name)) for name in getattr(outputs, "columns", ())}
-    alone = len(names) < 2  # Columns such as answer_1 and answer_2, or a single one.
+    alone = len({re.sub(r"\d", "", str(name)) for name in getattr(outputs, "columns", ())}) < 2
     if not any(are_texts) or (alone and (prompts is None or _axes(prompts) > 1)):
         return outputs
     if not (alone and all(are_texts)) or [*map(str, prompts)] in table.T.tolist():

@@ -107,9 +107,8 @@ def encoder_of(kind: Kind, encoder: Any) -> LoadedEncoder:
         default = encoders.load_minilm if kind == "texts" else encoders.load_efficientnet
         return load_encoder(encoder, default, named={"kind": kind})
     if not callable(getattr(encoder, "encode", None)) and not isinstance(encoder, LoadedEncoder):
-        mend = "A function f becomes one by types.SimpleNamespace(encode=f)"
-        expected = "expected an object with encode(items), which returns rows [n, d]"
-        raise TypeError(f"encoder: {expected}, received {type(encoder).__name__}. {mend}.")
+        expected = "expected an object with encode(items), or types.SimpleNamespace(encode=f)"
+        raise TypeError(f"encoder: {expected} of a function f, received {type(encoder).__name__}.")
     return as_loaded(encoder)
 
 

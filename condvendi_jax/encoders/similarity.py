@@ -109,8 +109,7 @@ def as_loaded(function: Any) -> LoadedEncoder:
     if isinstance(loaded.encoder, type):
         loaded = LoadedEncoder(made(loaded.spec, loaded.encoder), loaded.spec)
     if not callable(loaded.encoder):
-        expected = "similarity: expected a function of two outputs"
-        raise TypeError(f"{expected}, received {loaded.encoder!r}.")
+        raise TypeError(f"similarity: expected a function of two outputs, received {function!r}.")
     return loaded
 
 
@@ -174,8 +173,7 @@ def _computed(
     checks.check_count(size, name="batch_size", minimum=1)
     known = loaded.spec not in BUILT_IN and loaded.source and _is_known(loaded.encoder)
     shelf = Shelf.of(cache, loaded, "similarity") if known else None
-    kept = shelf.read(set(pairs)) if shelf else {}
-    values = {key: float(row[0]) for key, row in kept.items()}
+    values = {k: float(row[0]) for k, row in (shelf.read({*pairs}) if shelf else {}).items()}
     missing = [key for key in pairs if key not in values]
     batch, fresh, kept_at = missing[:1], dict[str, np.ndarray](), time.monotonic()
     try:
@@ -217,8 +215,7 @@ def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[flo
         raise ValueError(f"expected {len(pairs)} numbers, received {values.size}")
     for value in values:
         if not abs(value) <= 1 + _SYMMETRIC:
-            expected = "expected a similarity from 0 to 1 (the same)"
-            raise ValueError(f"{expected}, received {value:g}; {_DISTANCE}")
+            raise ValueError(f"expected a similarity, 0 to 1, received {value:g}; {_DISTANCE}")
     return values.tolist()
 
 

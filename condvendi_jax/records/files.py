@@ -148,13 +148,11 @@ def first_rows(path: files.StrPath, count: int = 1) -> list[dict[Any, Any]]:
     """
     if ending(path := files.expanded(path)) not in _READERS or not path.is_file():
         return []
+    rows: Any = read_rows(path)
     if ending(path) in _PARSED_WHOLE:
-        if (rows := _parsed.get(_version(path))) is None:
-            rows = _parsed[_version(path)] = list(read_rows(path))
+        rows = _parsed[_version(path)] = _parsed.get(_version(path)) or list(rows)
         while sum(size for *_, size in _parsed) > _KEPT_BYTES:
             del _parsed[next(iter(_parsed))]
-    else:
-        rows = read_rows(path)
     return [*itertools.islice((row for _, row in rows if isinstance(row, dict)), count)]
 
 
@@ -194,8 +192,9 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     try:
         with files.open_text(path, "") as stream:
             head = next(stream, "")
-            between = next((mark for mark in ",;\t" if mark in head), ",")
-            between = "\t" if ending(path) == ".tsv" else between
+            between = (
+                "\t" if ending(path) == ".tsv" else next((m for m in ",;\t" if m in head), ",")
+            )
             lines = stream if head.startswith("sep=") else itertools.chain([head], stream)
             reader = csv.reader(lines, strict=True, delimiter=between)
             for cells in reader:

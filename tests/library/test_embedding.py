@@ -13,13 +13,7 @@ import pytest
 from fake_encoders import Means, Others, Squares
 
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.embedding import (
-    LoadedEncoder,
-    default_cache,
-    embed,
-    encoder_of,
-    load_encoder,
-)
+from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
 from condvendi_jax.encoders.interface import EncoderError
 from condvendi_jax.inference import datasets
 from condvendi_jax.records.items import list_images
@@ -76,9 +70,11 @@ def test_what_is_no_encoder_is_refused(spec):
 
 
 def test_a_function_is_no_encoder_and_becomes_one_by_the_line_of_the_error():
-    with pytest.raises(TypeError, match=r"received method\. .*types\.SimpleNamespace\(encode=f\)"):
-        encoder_of("texts", Means().encode)
-    assert encoder_of("texts", types.SimpleNamespace(encode=Means().encode)).encoder
+    with pytest.raises(
+        TypeError, match=r"types\.SimpleNamespace\(encode=f\) .*, received method\."
+    ):
+        embedding.encoder_of("texts", Means().encode)
+    assert embedding.encoder_of("texts", types.SimpleNamespace(encode=Means().encode)).encoder
 
 
 def test_texts_are_embedded_once_each(tmp_path):

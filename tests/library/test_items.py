@@ -446,6 +446,7 @@ UNDESCRIBED = {  # The rows of metadata.csv, and of metadata.jsonl, in a folder 
     "a picture without a row": ("a.png b.png c.png", TABLE, []),
     "no names": ("a.png b.png", ("prompt", "p", "q"), []),
     "no prompts": ("a.png b.png", ("file_name,kind", "a.png,1", "b.png,2"), []),
+    "answers": ("a.png", ("file_name,prompt,answer", "a.png,p,x"), []),
     "two files": ("a.png b.png", TABLE, [{"file_name": "a.png", "prompt": "other"}]),
     "a part": ("a.png b.png", (), [{"file_name": "a.png", "prompt": "p"}]),
 }
@@ -465,12 +466,6 @@ def test_pictures_in_folders_alone_name_the_flag_that_takes_their_names(tmp_path
     named_folders(tmp_path)
     with pytest.raises(ValueError, match=rf"holds no pictures .*add --prompts={tmp_path} "):
         items.list_images(tmp_path)
-    (tmp_path / "b").mkdir()
-    touch(tmp_path, "b/r/0.png b/s/0.png")
-    images, folders = (
-        [tmp_path / "b/r/0.png", tmp_path / "b/s/0.png"],
-        f"{tmp_path},{tmp_path / 'b'}",
-    )
-    prompts = items.Texts(["p"], "prompt", tmp_path, [(1, {"image": "p/0.png", "prompt": "p"})])
-    with pytest.raises(ValueError, match=rf"prompts of its own pictures, .* --prompts={folders}\."):
-        items.pair_images(prompts, images)
+    images = [tmp_path.parent / "b/r/0.png", tmp_path.parent / "b/s/0.png"]
+    with pytest.raises(ValueError, match=rf"own pictures, .* --prompts={tmp_path},.*/b\."):
+        items.pair_images(items.read_texts(tmp_path, prompts=True), images)
