@@ -80,7 +80,7 @@ def unpacked(values: Any, name: str) -> Any:
             f"For one: `{name} = {name}[{key!r}]`; several models go to cv.compare.{hint}"
         )
     values = listed(values)
-    record = values[0] if isinstance(values, (list, tuple)) and values else None
+    record = next(iter(values), None) if type(values) in (list, tuple) else None
     record = record[-1] if isinstance(record, (list, tuple)) and record else record
     if isinstance(record, Mapping):
         received = f"received dictionaries of {', '.join(map(str, record))[:200]}"

@@ -104,7 +104,7 @@ def misfit(path: files.StrPath, named: Fields | None = None) -> str:
             if not (first := first_rows(file)):
                 line, why = next(read_rows(file), (1, "the file is empty; leave it out"))
                 raise ValueError(f"line {line}: {why}.")
-            if (record := Record(*first, named)).is_complete:
+            if (record := Record(first[0], named)).is_complete:
                 continue
             rows = list(map(with_lists, first_rows(file, LOOKED_AT)))
             if not answer_field(rows, named or Fields(), str(file))[0]:
