@@ -282,8 +282,7 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
     """
     if not is_here(array) or array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
         return None
-    step = -(-array.shape[0] // _ROWS_FOR_ORIGIN)
-    some = np.sort(np.asarray(array)[::step], axis=0)
+    some = np.sort(np.asarray(array)[:: -(-array.shape[0] // _ROWS_FOR_ORIGIN)], axis=0)
     return some[(len(some) - 1) // 2][None]
 
 
@@ -357,8 +356,7 @@ def _parts(array: np.ndarray) -> tuple[Any, Any]:
     """Two arrays of float64 or wider, whose sum is the array without rounding."""
     if array.dtype.kind not in "iu":
         return array.astype(np.promote_types(array.dtype, np.float64)), 0.0
-    whole = array if array.dtype == np.uint64 else array.astype(np.int64)
-    high, low = np.divmod(whole, 2**32)
+    high, low = np.divmod(array if array.dtype == np.uint64 else array.astype(np.int64), 2**32)
     return high * 2.0**32, low.astype(np.float64)
 
 
@@ -398,9 +396,8 @@ def equal_rows(array: np.ndarray, *, name: str) -> tuple[int, np.ndarray]:
         near = _chained(rows, tolerance * spread)
         first = np.unique(near, return_index=True)[1]
         chains = np.abs(rows - rows[first][near]).max(axis=1) > 2 * tolerance * spread
-        copies = count - first.size
         around = count - _chained(rows, 10 * tolerance * spread).max() - 1
-        if copies >= max(fewest, 0.9 * around) and not chains.any():
+        if count - first.size >= max(fewest, 0.9 * around) and not chains.any():
             warn(
                 f"{name}: {count:,} different rows are {first.size:,} up to rounding, and count as "
                 f"{first.size:,}: one text that is embedded in several batches gives such rows. "
@@ -519,7 +516,7 @@ def check_weights(
         return array
     host = np.asarray(array)
     if host.dtype.kind not in "iufb" and not jnp.issubdtype(host.dtype, jnp.floating):
-        raise TypeError(f"{name}: expected real numbers, received an array of {host.dtype}.")
+        raise TypeError(f"{name}: expected real numbers, not {max(map(str, host.tolist()))!r}.")
     negative = (host < 0) & (not signed)
     for wrong, words in ((~np.isfinite(host), "finite"), (negative, "non-negative")):
         if wrong.any():

@@ -76,11 +76,11 @@ def unread(path: pathlib.Path, endings: Iterable[str], remedy: str = "") -> Valu
     return ValueError(f"{path}: expected a file ending in {', '.join(endings)}. {remedy}".strip())
 
 
-def read_array(path: StrPath, *, key: str | None = None) -> np.ndarray:
+def read_array(path: StrPath, *, key: str | None = None, flag: str = "") -> np.ndarray:
     """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
 
-    `key` names one of several arrays. bfloat16 and smaller floats of a .safetensors file become
-    float32, exactly. Pickled objects are never loaded.
+    `key` names one of several arrays, as the `flag` of a command. bfloat16 and smaller floats of a
+    .safetensors file become float32, exactly. Pickled objects are never loaded.
     """
     suffix = (path := expanded(path)).suffix.lower()
     if suffix not in _SUFFIXES:
@@ -93,7 +93,8 @@ def read_array(path: StrPath, *, key: str | None = None) -> np.ndarray:
     try:
         return _read(path, suffix, key)
     except KeyError as error:
-        raise ValueError(f"{path}: {error.args[0]}") from error
+        mend = f"Name one, {flag}=NAME." if flag else "Save one in a file of its own."
+        raise ValueError(f"{path}: {error.args[0]} {mend}") from error
     except PermissionError as error:
         raise ValueError(f"{path}: may not be read: {error.strerror}.") from error
     except Exception as error:  # Damaged files fail in any of the readers' ways.
@@ -114,8 +115,7 @@ def read_weights(path: StrPath) -> np.ndarray:
 
 def read_labels(path: StrPath, *, key: str | None = None, kind: str = "label") -> np.ndarray:
     """Reads n labels: the lines of a .txt file, or an array `[n]`, `[n, 1]` or `[1, n]`."""
-    path = expanded(path)
-    if path.suffix.lower() != ".txt":
+    if (path := expanded(path)).suffix.lower() != ".txt":
         array = read_array(path, key=key)
         if array.size != max(array.shape, default=0) or array.dtype.kind not in "iubUSf":
             received = f"{array.dtype} of shape {list(array.shape)}"
@@ -241,8 +241,7 @@ def check_targets(
 
     Targets are by flag; sources may be patterns. `overwrite` allows to replace others than sources.
     """
-    wanted = {flag: expanded(path) for flag, path in targets.items()}
-    checked: dict[str, pathlib.Path] = {}
+    wanted, checked = {f: expanded(p) for f, p in targets.items()}, dict[str, pathlib.Path]()
     for flag, path in wanted.items():
         try:
             check_writable(path)

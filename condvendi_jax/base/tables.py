@@ -39,10 +39,9 @@ def with_interval(value: float, ends: Sequence[float] | None) -> str:
         return f"> {low:.3g}" if low * OPEN > 1 else "unknown"
     if not 1e-6 * abs(value) < high - low < math.inf:  # None, or one of rounding alone.
         return f"{value:.4g}"
-    shown = 1 - math.floor(math.log10((high - low) / 2))
     most = 3 - math.floor(math.log10(max(abs(value), abs(high))))  # Four digits in all.
     said = len(rough(value).partition(".")[2]) if value > 1 else 0  # In a sentence about it.
-    digits = max(0, min(max(shown, said), most))
+    digits = max(0, min(max(1 - math.floor(math.log10((high - low) / 2)), said), most))
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 

@@ -26,9 +26,9 @@ from condvendi_jax.inference.datasets import Dataset, compare_pairs
 from condvendi_jax.inference.evaluations import Keys
 from condvendi_jax.records import items
 from condvendi_jax.records import reading as records
-from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, record_files
+from condvendi_jax.records.files import RECORD_ENDINGS, ending, misfit, read_rows, record_files
 from condvendi_jax.records.formats import BESIDE, WEIGHT_FIELD
-from condvendi_jax.records.record import Fields
+from condvendi_jax.records.record import Fields, values
 
 _OUTPUTS = {"embeddings": "outputs", "images": "pictures", "texts": "texts", "records": "answers"}
 _Used = dict[str, tuple[embedding.LoadedEncoder, str]]  # By role, the encoder and what it embeds.
@@ -150,6 +150,8 @@ def _hold(paths: Sequence[str], given: Options) -> bool:
     endings = {ending(pathlib.Path(path)) for path in paths}
     if given.is_set(*_RECORD_FIELDS) and endings <= {*RECORD_ENDINGS}:
         return True
+    if all(map(items.are_described, paths)):
+        return False
     why = {path: misfit(path, _fields(given)) for path in paths}
     good, wrong = [p for p in paths if not why[p]], [p for p in paths if why[p]]
     if good and wrong:
@@ -249,10 +251,10 @@ class Inputs(NamedTuple):
 
 def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = None) -> Inputs:
     """Reads the files, unless they were read `before`, and pairs outputs with prompts."""
-    started, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
+    start, (kind,) = time.perf_counter(), {model.kind for model in models.values()}
     used = _load_encoders(given, models, kind)
     reading = _read_records if kind == "records" else _read
-    held, described, shared = whole = before.held if before else reading(given, models)
+    held, described, shared = kept = before.held if before else reading(given, models)
     _check_targets(given, models, [*held.answers] * given.several)  # Now all names are known.
     noun = {"outputs": _OUTPUTS[kind], "prompts": "prompts"}
     if not (given.similarity or given.class_field):
@@ -286,7 +288,7 @@ def read(given: Options, models: Mapping[str, Model], bar: Any, before: Any = No
     for encoder, content in [used[role] for role in used if role in (*embedded, "similarity")]:
         described |= encoder.described(content)
     notes = [*filter(None, ["; ".join(words)]), *held.notes]
-    return Inputs(dataset, rows, _settings(given, held, bar), described, notes, started, whole)
+    return Inputs(dataset, rows, _settings(given, held, models, bar), described, notes, start, kept)
 
 
 def _of_models(given: Options, by_model: Mapping[str, Any] | None) -> Any:
@@ -304,10 +306,23 @@ def _rows(given: Options, held: records.Records, *, paired: bool) -> dict[str, A
     return how | {"key": Keys(given.seed).rule, "batches": _of_models(given, held.batches)}
 
 
-def _settings(given: Options, read: records.Records, bar: Any) -> dict[str, Any]:
-    with checks.naming("--quality_field"):
-        rated = read.beside.get(given.quality_field or "", {}).items()
+def _not_rated(field: str, models: Mapping[str, Model]) -> str | None:
+    """What is wrong with the first line whose field holds neither a number nor a list of them."""
+    for path in record_files(model.path for model in models.values()):
+        for line, row in read_rows(path):
+            try:
+                np.asarray(held := values(row, field), np.float64)
+            except (TypeError, ValueError):
+                received = f"--quality_field={field} expects a number, received {held[0]!r:.80}"
+                return f"{path}, line {line}: {received}; correct it, or remove the field."
+
+
+def _settings(given: Options, read: records.Records, models: Any, bar: Any) -> dict[str, Any]:
+    rated = read.beside.get(field := given.quality_field or "", {}).items()
+    try:
         quality = {name: np.asarray(of_model, np.float64) for name, of_model in rated}
+    except (TypeError, ValueError) as error:
+        raise ValueError(_not_rated(field, models) or f"--quality_field: {error}") from error
     # After the tasks of encoders, as the last one is shown.
     task = functools.cache(lambda: bar.add_task("scores", total=None))
     settings = {n: getattr(given, n) for n in ("truncation", "at_least", "draws", "seed")}
@@ -394,7 +409,8 @@ def _read(given: Options, models: Mapping[str, Model]) -> _Held:
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
     texts_in = functools.partial(items.read_texts, column=given.prompt_column, prompts=True)
     tables = {path: texts_in(path) for path in paths if is_text(path)}
-    arrays = {p: files.read_array(p, key=given.prompts_key) for p in paths if p not in tables}
+    array = functools.partial(files.read_array, key=given.prompts_key, flag="--prompts_key")
+    arrays = {path: array(path) for path in paths if path not in tables}
     outputs, prompts, rows, described = {}, {}, {}, {}
     for name, model in models.items():
         table = tables.get(model.prompts or "")
@@ -433,7 +449,7 @@ def _read_outputs(
 ) -> tuple[Any, dict[str, str | None], Sequence[int]]:
     """A model's array, texts or paths of pictures; its columns; and, if need be, prompts' rows."""
     if model.kind == "embeddings":
-        return files.read_array(model.path, key=given.outputs_key), {}, ()
+        return files.read_array(model.path, key=given.outputs_key, flag="--outputs_key"), {}, ()
     if model.kind == "images":
         images = items.list_images(model.path, below=prompts is not None)
         if prompts is None:
@@ -452,7 +468,8 @@ def _read_outputs(
         why, of_texts = misfit(model.path), str(error).removeprefix(f"{model.path}: ")
         if why and given.prompts is None and ending(pathlib.Path(model.path)) in RECORD_ENDINGS:
             failure = ValueError(why if why.startswith(model.path) else f"{model.path}: {why}")
-            failure.add_note(f"As texts without prompts: {of_texts}")
+            if not of_texts.startswith(("there is no", "holds no rows")):
+                failure.add_note(f"As texts without prompts: {of_texts}")
             raise failure from error
         alone = "It holds prompts with their answers: name such files alone, without --prompts."
         error.add_note(f"As a file of records: {why}" if why else alone)

@@ -182,10 +182,8 @@ def _make(
     identified = any(rows["prompt_ids"] is not None for rows in models.values())
     if identified and not paired:
         raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
-    named: dict[str, Mapping[str, Any]] = {}
-    about: dict[str, dict[str, Any]] = {}
-    weights: dict[str, Any] = {}
-    numbers: dict[str, dict[Any, int]] = {}  # Equal labels of several models have one number.
+    named, about = dict[str, Mapping[str, Any]](), dict[str, dict[str, Any]]()
+    weights, numbers = dict[str, Any](), dict[str, dict[Any, int]]()  # Models share numbers.
     for name, rows in models.items():
         with checks.naming(name):
             checks.check_indices(rows)
@@ -251,8 +249,13 @@ def _numbers(labels: Any, name: str, known: dict[Any, int], n: int | None = None
     distinct, kinds = labelling.check_labels(labels, len(labels) if n is None else n, name=name)
     if name == "outputs":
         labelling.refuse_noise(distinct, kinds, name=name)
-    numbers = [known.setdefault(label, len(known)) for label in labelling.typed(distinct)]
-    return np.array(numbers)[kinds][:, None]
+    typed, written = labelling.typed(distinct), {f"{label}": kind for label, kind in known}
+    twins = [one for one in typed if one not in known and f"{one[0]}" in written]
+    if twins and name != "prompts":  # They count as prompt_ids, too.
+        label, kind, role = *twins[0], name.replace("_ids", "s")
+        words = f"is {written[f'{label}']} in one model and {kind} in another, and so differs"
+        checks.warn(f"{role}: {label} {words}: pass one type in all, [*map(str, {role})].")
+    return np.array([known.setdefault(label, len(known)) for label in typed])[kinds][:, None]
 
 
 def _numbered(models: dict[str, Pairs]) -> dict[str, Pairs]:

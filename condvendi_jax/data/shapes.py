@@ -1,5 +1,6 @@
 """Arrays as people have them: a label for each row, columns of vectors, answers by prompt."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,23 +80,33 @@ def unpacked(values: Any, name: str) -> Any:
             f"For one: `{name} = {name}[{key!r}]`; several models go to cv.compare.{hint}"
         )
     values = listed(values)
+    record = next(iter(values), None) if type(values) in (list, tuple) else None
+    record = record[-1] if isinstance(record, (list, tuple)) and record else record
+    if isinstance(record, Mapping):
+        received = f"received dictionaries of {', '.join(map(str, record))[:200]}"
+        mend = (
+            f"[row['answer'] for row in {name}], or of chats [row[-1]['content'] for row in {name}]"
+        )
+        raise TypeError(f"{name}: {received}. Pass texts: {mend}. cv.read_records reads files.")
     return checks.as_array(values, name=name) if hasattr(values, "detach") else values
 
 
 def without_table(outputs: Any, prompts: Any) -> Any:
-    """A table of texts as a list of the answers to each prompt; other outputs as they are."""
+    """A table of texts, with columns such as a1 and a2, as lists of answers; others as they are."""
     if isinstance(prompts, str):
         needed = f"prompts: expected {len(outputs):,}, one for each row, received one text"
         raise TypeError(f"{needed}. If all rows have it: `prompts = [prompt] * len(outputs)`.")
     table = np.asarray(outputs) if hasattr(outputs, "columns") else outputs
     texts = isinstance(table, np.ndarray) and table.ndim == 2 and table.dtype.kind in "OSTU"
     are_texts = [isinstance(cell, (str, bytes)) for cell in table.flat] if texts else []
-    if prompts is None or _axes(prompts) > 1 or not any(are_texts):
+    alone = len({re.sub(r"\d", "", str(name)) for name in getattr(outputs, "columns", ())}) < 2
+    if not any(are_texts) or (alone and (prompts is None or _axes(prompts) > 1)):
         return outputs
-    if not all(are_texts) or [*map(str, prompts)] in table.T.tolist():
+    if not (alone and all(are_texts)) or [*map(str, prompts)] in table.T.tolist():
         line = "outputs = [[x for x in row if isinstance(x, str)] for row in np.asarray(outputs)]"
-        received = "outputs: expected a table of texts, received prompts, numbers or missing cells"
-        raise TypeError(f"{received}. Keep the answers. To leave out missing cells: `{line}`.")
+        received = "outputs: expected a table of answers, received other columns or missing cells"
+        mend = "Keep the answers, such as outputs['answer']. If all texts in it are answers"
+        raise TypeError(f"{received}. {mend}: `{line}`.")
     return table.tolist()
 
 

@@ -233,8 +233,7 @@ def unpacked(
         )
     if len({given.prompts is None for given in every}) > 1:
         raise ValueError("outputs: expected similarities with prompts of all models, or of none.")
-    numbers: dict[Any, int] = {}
-    width, arrays = max(given.vectors.shape[1] for given in every), {}
+    width, arrays, numbers = max(given.vectors.shape[1] for given in every), {}, dict[Any, int]()
     for model, given in zip(models, every, strict=True):
         prompts = [None] * len(given) if given.prompts is None else given.prompts
         rows = np.zeros((len(given), 1 + width), checks.compute_dtype())

@@ -106,6 +106,9 @@ def encoder_of(kind: Kind, encoder: Any) -> LoadedEncoder:
     if encoder is None or isinstance(encoder, str):
         default = encoders.load_minilm if kind == "texts" else encoders.load_efficientnet
         return load_encoder(encoder, default, named={"kind": kind})
+    if not callable(getattr(encoder, "encode", None)) and not isinstance(encoder, LoadedEncoder):
+        expected = "expected an object with encode(items), or types.SimpleNamespace(encode=f)"
+        raise TypeError(f"encoder: {expected} of a function f, received {type(encoder).__name__}.")
     return as_loaded(encoder)
 
 
@@ -130,8 +133,8 @@ def imported(spec: str, named: Mapping[str, Any] | None = None) -> Any:
         return functools.partial(NamedEncoder, spec, **named)
     if not all(spec.partition(":")):
         model = next((m for key, m in _MODELS.items() if key in spec.lower()), f"st:{spec}")
-        names = "open_clip:ARCH/PRETRAINED, timm:NAME or st:NAME"
-        names = f"{names}, such as {model}, or " * (named is not None)
+        names = f"open_clip:ARCH/PRETRAINED, timm:NAME or st:NAME, such as {model}, or "
+        names *= named is not None
         raise ValueError(f"{spec!r}: expected {names}package.module:attribute.")
     if not {"", os.getcwd()} & {*sys.path}:
         sys.path.append(os.getcwd())  # An installed command does not look there, `python -m` does.
@@ -233,8 +236,7 @@ def digest_of(content: bytes) -> str:
 
 
 def _batches(missing: Mapping[str, Any], kind: Kind, side: int | None) -> Iterator[dict[str, Any]]:
-    batch: dict[str, Any] = {}
-    held = 0
+    batch, held = dict[str, Any](), 0
     for digest, item in missing.items():
         batch[digest] = item
         if kind == "images":

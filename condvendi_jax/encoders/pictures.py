@@ -103,4 +103,5 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
                 picture = ImageOps.fit(picture, (side, side), Image.Resampling.BICUBIC)
             return np.array(picture)
     except Exception as error:  # Damaged pictures fail in any of the decoders' ways.
-        raise ValueError(f"{name}: cannot be decoded as a picture: {error}") from error
+        why = f"{str(error).partition(' <_io')[0]}. Save it again as .png, or leave it out."
+        raise ValueError(f"{name}: cannot be decoded as a picture: {why}") from error

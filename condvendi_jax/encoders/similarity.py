@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import time
+import traceback
 import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -108,8 +109,7 @@ def as_loaded(function: Any) -> LoadedEncoder:
     if isinstance(loaded.encoder, type):
         loaded = LoadedEncoder(made(loaded.spec, loaded.encoder), loaded.spec)
     if not callable(loaded.encoder):
-        expected = "similarity: expected a function of two outputs"
-        raise TypeError(f"{expected}, received {loaded.encoder!r}.")
+        raise TypeError(f"similarity: expected a function of two outputs, received {function!r}.")
     return loaded
 
 
@@ -125,8 +125,7 @@ def matrices(
     loaded = as_loaded(function)
     items = interface.checked_texts(items) if loaded.spec in BUILT_IN else items
     if loaded.spec in BUILT_IN and loaded.spec != "calls":
-        texts = np.fromiter(map(loaded.encoder, items), object)
-        kinds = checks.number_values(texts)[1]
+        kinds = checks.number_values(np.fromiter(map(loaded.encoder, items), object))[1]
         return {label: np.equal.outer(kinds[r], kinds[r]) for label, r in rows_of.items()}
     keys = list(map(_key, items))
     item_of = dict(zip(keys, items, strict=True))
@@ -134,8 +133,7 @@ def matrices(
     contents = (sorted({keys[row] for row in rows}) for rows in rows_of.values())
     twos = itertools.chain.from_iterable(itertools.combinations(some, 2) for some in contents)
     pairs = {one + other: (item_of[one], item_of[other]) for one, other in twos}
-    values = _computed(loaded, pairs, cache, progress or (lambda *_: None))
-    matrices = {}
+    values, matrices = _computed(loaded, pairs, cache, progress or (lambda *_: None)), {}
     for label, rows in rows_of.items():
         matrix = matrices[label] = np.eye(len(rows))
         for (i, one), (j, other) in itertools.combinations(enumerate(keys[row] for row in rows), 2):
@@ -168,22 +166,16 @@ def _key(item: Any) -> str:
 
 
 def _computed(
-    loaded: LoadedEncoder,
-    pairs: Mapping[str, tuple[Any, Any]],
-    cache: str | os.PathLike[str] | None,
-    tell: Callable[[int, int], Any],
+    loaded: LoadedEncoder, pairs: Mapping[str, tuple[Any, Any]], cache: Any, tell: Callable
 ) -> dict[str, float]:
     """The value of every pair; those in the cache are not computed again."""
     size = getattr(loaded.encoder, "batch_size", 1)
     checks.check_count(size, name="batch_size", minimum=1)
     known = loaded.spec not in BUILT_IN and loaded.source and _is_known(loaded.encoder)
     shelf = Shelf.of(cache, loaded, "similarity") if known else None
-    kept = shelf.read(set(pairs)) if shelf else {}
-    values = {key: float(row[0]) for key, row in kept.items()}
+    values = {k: float(row[0]) for k, row in (shelf.read({*pairs}) if shelf else {}).items()}
     missing = [key for key in pairs if key not in values]
-    batch = missing[:1]
-    fresh: dict[str, np.ndarray] = {}
-    kept_at = time.monotonic()
+    batch, fresh, kept_at = missing[:1], dict[str, np.ndarray](), time.monotonic()
     try:
         _check(loaded, [pairs[key] for key in missing[:_BOTH_ORDERS]])
         for start in range(0, len(missing), size):
@@ -195,14 +187,16 @@ def _computed(
                 shelf = shelf if shelf.write(fresh) else None
                 fresh, kept_at = {}, time.monotonic()
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
-        rest = f"The other {len(values):,} are kept, and the next call computes the rest."
+        rest = f" The other {len(values):,} are kept, and the next call computes the rest."
+        rest *= bool(values)
         if not shelf:
-            rest = "None is kept, as help(cv.Similarities.from_function) says of its cache."
+            rest = " None is kept, as help(cv.Similarities.from_function) says of its cache."
         which = f"a batch of {len(batch)} that starts with " if len(batch) > 1 else ""
-        raise interface.EncoderError(
+        refused = traceback.extract_tb(error.__traceback__)[-1].filename == __file__  # Its value.
+        raise (ValueError if refused else interface.EncoderError)(
             f"the similarity {loaded.name} failed for {which}{_of(*pairs[batch[0]])}: "
-            f"{told(error)}. "
-            f"{len(pairs) - len(values):,} of {len(pairs):,} pairs have no value. {rest}"
+            f"{error if refused else told(error)}. "
+            f"{len(pairs) - len(values):,} of {len(pairs):,} pairs have no value.{rest}"
         ) from error
     finally:
         if shelf and fresh:
@@ -221,7 +215,7 @@ def _values(loaded: LoadedEncoder, pairs: Sequence[tuple[Any, Any]]) -> list[flo
         raise ValueError(f"expected {len(pairs)} numbers, received {values.size}")
     for value in values:
         if not abs(value) <= 1 + _SYMMETRIC:
-            raise ValueError(f"expected a similarity in [-1, 1], received {value:g}; {_DISTANCE}")
+            raise ValueError(f"expected a similarity, 0 to 1, received {value:g}; {_DISTANCE}")
     return values.tolist()
 
 

@@ -42,10 +42,12 @@ def record_files(
     A folder is a model, with all files of records in it and below; one that is given alone and has
     folders alone is a model for each. ValueError for a file that cannot be read.
     """
-    given: list[pathlib.Path] = []
-    folders: dict[pathlib.Path, pathlib.Path] = {}
-    for path in map(files.expanded, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
-        matches = [path]
+    given, folders = list[pathlib.Path](), dict[pathlib.Path, pathlib.Path]()
+    for name in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
+        if not isinstance(name, (str, os.PathLike)):
+            call = "cv.evaluate([row['answer'] for row in rows], [row['prompt'] for row in rows])"
+            raise TypeError(f"paths: expected files, received {type(name).__name__}. Try {call}.")
+        matches = [path := files.expanded(name)]
         if glob.has_magic(str(path)) and not path.exists():
             matches = sorted(map(pathlib.Path, glob.glob(str(path), recursive=True)))
         if not matches:
@@ -59,8 +61,7 @@ def record_files(
         raise ValueError("expected at least one file of records, received none.")
     for kind in set(map(ending, given)) & {*_PACKAGES}:
         _package(kind)  # Before anything is read.
-    models: dict[pathlib.Path, pathlib.Path | None] = {}
-    seen: dict[tuple[int, int], pathlib.Path] = {}
+    models, seen = dict[pathlib.Path, pathlib.Path | None](), dict[Any, pathlib.Path]()
     for path in given:
         inside = _below(path, named) if path.is_dir() else [path]
         several = len(given) == 1 and not {path, path.parent} & {file.parent for file in inside}
@@ -97,17 +98,21 @@ def _below(folder: pathlib.Path, named: Fields | None) -> list[pathlib.Path]:
 
 def misfit(path: files.StrPath, named: Fields | None = None) -> str:
     """Why a file, or one that a pattern or a folder names, is none of records; '' if all are."""
+    file = path
     try:
         for file in record_files(path, named):
-            record = Record(next(iter(first_rows(file)), {}), named)
-            if record.is_complete:
+            if not (first := first_rows(file)):
+                line, why = next(read_rows(file), (1, "the file is empty; leave it out"))
+                raise ValueError(f"line {line}: {why}.")
+            if (record := Record(first[0], named)).is_complete:
                 continue
             rows = list(map(with_lists, first_rows(file, LOOKED_AT)))
             if not answer_field(rows, named or Fields(), str(file))[0]:
                 record.answers()
                 record.prompt()
     except ValueError as error:
-        return str(error).removeprefix(f"{path}: ")
+        why = str(error).removeprefix(f"{file}: ")
+        return why if files.expanded(path) == files.expanded(file) else f"{file}: {why}"
     return ""
 
 
@@ -141,17 +146,14 @@ def first_rows(path: files.StrPath, count: int = 1) -> list[dict[Any, Any]]:
 
     What is parsed whole for it is kept for `read_rows`, which then does not parse it again.
     """
-    path = files.expanded(path)
-    if ending(path) not in _READERS or not path.is_file():
+    if ending(path := files.expanded(path)) not in _READERS or not path.is_file():
         return []
+    rows: Any = read_rows(path)
     if ending(path) in _PARSED_WHOLE:
-        if (rows := _parsed.get(_version(path))) is None:
-            rows = _parsed[_version(path)] = list(read_rows(path))
+        rows = _parsed[_version(path)] = _parsed.get(_version(path)) or list(rows)
         while sum(size for *_, size in _parsed) > _KEPT_BYTES:
             del _parsed[next(iter(_parsed))]
-    else:
-        rows = read_rows(path)
-    return [row for _, row in itertools.islice(rows, count) if isinstance(row, dict)]
+    return [*itertools.islice((row for _, row in rows if isinstance(row, dict)), count)]
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int]:
@@ -186,13 +188,13 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    limit, line = csv.field_size_limit(_LONGEST), 1
-    columns: list[str] = []
+    limit, line, columns = csv.field_size_limit(_LONGEST), 1, list[str]()
     try:
         with files.open_text(path, "") as stream:
             head = next(stream, "")
-            between = next((mark for mark in ",;\t" if mark in head), ",")
-            between = "\t" if ending(path) == ".tsv" else between
+            between = (
+                "\t" if ending(path) == ".tsv" else next((m for m in ",;\t" if m in head), ",")
+            )
             lines = stream if head.startswith("sep=") else itertools.chain([head], stream)
             reader = csv.reader(lines, strict=True, delimiter=between)
             for cells in reader:
@@ -214,8 +216,7 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_columns(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    kind = ending(path)
-    package = _package(kind)
+    package = _package(kind := ending(path))
     try:
         with open(path, "rb") as stream:
             if kind == ".parquet":
@@ -280,8 +281,7 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
         log = read_eval_log(str(path), resolve_attachments=True)
         scores = log.results.scores if log.results else []
         scorer = next((score.name for score in scores if INSPECT_METRIC in score.metrics), None)
-        prompts: dict[Any, str] = {}
-        texts: set[str] = set()
+        prompts, texts = dict[Any, str](), set[str]()
         for number, sample in enumerate(log.samples or [], 1):
             if sample.id not in prompts:
                 turns = itertools.takewhile(  # Solvers may add messages to the input.
@@ -309,7 +309,6 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
 
 
 _parsed: dict[Any, list[tuple[int, Any]]] = {}
-_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".tsv": _read_csv}
-_READERS |= {".parquet": _read_columns, ".arrow": _read_columns}
-_READERS |= {".eval": _read_inspect, ".json": _read_json}
+_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_columns}
+_READERS |= {".arrow": _read_columns, ".eval": _read_inspect, ".json": _read_json}
 RECORD_ENDINGS = tuple(_READERS)

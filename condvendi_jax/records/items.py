@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from condvendi_jax.base import checks, files, tables
 from condvendi_jax.records.answers import SURROGATES, Unfit
 from condvendi_jax.records.files import ending, read_rows
-from condvendi_jax.records.record import known_fields
+from condvendi_jax.records.record import Record, known_fields
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 UNREAD_ENDINGS = (".heic", ".heif", ".avif", ".svg", ".psd", ".jxl", ".jp2", ".eps", ".dng", ".raw")
@@ -55,8 +55,7 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
     `prompts` it is the first of `PROMPT_COLUMNS`, and none may be blank. A folder of pictures has
     the prompts of its files `metadata`, or the names of the folders in it.
     """
-    path = files.expanded(path)
-    table = Texts([], "", path, [])
+    table = Texts([], "", path := files.expanded(path), [])
     if path.is_dir():
         table.rows.extend(_of_pictures(path))
     elif ending(path) not in TEXT_ENDINGS:
@@ -114,7 +113,9 @@ def are_described(folder: files.StrPath) -> bool:
     """Whether files `metadata` in a folder hold a prompt for each of its pictures."""
     with contextlib.suppress(ValueError):
         images, names = list_images(folder, below=True), _metadata(files.expanded(folder))
-        return bool(names) and len(read_texts(folder, prompts=True).texts) == len(images)
+        table = read_texts(folder, prompts=True)
+        if not any(Record({**row}).is_complete for _, row in table.rows):  # These hold answers.
+            return bool(names) and len(table.texts) == len(images)
     return False
 
 
@@ -172,8 +173,7 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
     Hidden files are ignored. Pictures in the folders below, unless there are no others and `below`
     takes them, and pictures with an ending of `UNREAD_ENDINGS`, are left out with a warning.
     """
-    folder = files.expanded(folder)
-    if not folder.is_dir():
+    if not (folder := files.expanded(folder)).is_dir():
         raise ValueError(f"{folder}: there is no such folder.")
     shown = [path for path in folder.rglob("*") if "/." not in f"/{path.relative_to(folder)}"]
     paths = [p for p in shown if p.is_file() and p.name.lower().endswith(PICTURE_ENDINGS)]
@@ -184,12 +184,13 @@ def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.P
     images = [p for p in images if p.parent == folder] or (images if below else [])
     why, left_out = "", {*paths} - {*images}
     if left_out:
+        named = "; if folders are named by their prompts, add --prompts=" * (not below)
+        named += f"{folder} (of several models: their folders, with commas)" * (not below)
         why = (
             f"{len(left_out):,} pictures are left out, as they lie in folders below {folder}, "
             "beside a folder of samples, or in formats that may not be decoded: "
             f"{_some(sorted(path.name for path in left_out))}. "
-            "Move them into the folder, or convert them to .png; if the folders are named by their "
-            f"prompts, add --prompts={folder}."
+            f"Move them into the folder, or convert them to .png{named}."
         )
     if not images:
         raise ValueError(f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}). {why}")
@@ -256,6 +257,9 @@ def pair_images(
         "If a column says which prompt each picture belongs to, name it with --image_column. Else "
         "write a .csv file with the columns 'image' and 'prompt', and a line for each picture."
     )
+    if none and prompts.path.is_dir():
+        whose = f"{prompts.path}: has the prompts of its own pictures, not of those in {folder}"
+        raise ValueError(f"{whose}. Name the folders of all: --prompts={prompts.path},{folder}.")
     if none or without:
         raise ValueError(
             f"{prompts.path}: holds {count:,} prompts for {len(images):,} pictures, whose names do "

@@ -285,6 +285,8 @@ BAD_INPUTS = {
     ),
     f"score {X} {WIDTH} --weights=t.npy": "t.npy: expected one weight a row [n], received float32",
     f"score {X} --prompts=t.npz --prompts_key=text": "labels, prompts",
+    f"score {X} --prompts=t.npz": "labels, prompts. Name one, --prompts_key=NAME.",
+    f"score t.npz {WIDTH}": "labels, prompts. Name one, --outputs_key=NAME.",
     f"score {X} --prompts=./x.npy": "outputs and their prompts are equal in every row",
     f"score answers.txt {T} {FAKE}": f"row by row: received 3 outputs and {N} prompts.",
     f"score answers.txt --prompts=answers.txt {FAKE}": "answers.txt: is both the texts and their",

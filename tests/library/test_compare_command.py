@@ -2,6 +2,7 @@
 
 import functools
 import html
+import itertools
 import json
 import pathlib
 import sys
@@ -234,6 +235,18 @@ def test_pictures_of_prompts_are_paired_by_their_names_or_folders(folder, capfd)
     (found,) = (ranking for ranking in report["rankings"] if ranking["score"] == "conditional")
     for value in found["plug_in"].values():  # One colour a prompt, whatever the order of the files.
         assert value == pytest.approx(1, abs=1e-3)
+
+
+def test_folders_of_geneval_are_pictures_with_their_prompts(folder, run_command):
+    Image = pytest.importorskip("PIL.Image")
+    for model, (k, prompt) in itertools.product("mn", enumerate(("a bench", "a cow", "a cup"))):
+        (place := folder / model / f"{k:05d}" / "samples").mkdir(parents=True)
+        write_lines(place / "../metadata.jsonl", [{"tag": "counting", "prompt": prompt}])
+        for j, colour in enumerate(("red", "lime", "blue")):
+            Image.new("RGB", (4, 4), colour).save(place / f"{j:04d}.png")
+    flags = ("--image_encoder=fake_encoders:Means", *TEXT, "--order=2", "--output_bandwidth=30")
+    assert run_command("score", "m", *flags)[0]["distinct_prompts"] == 3
+    assert run_command("compare", "m", "n", *flags)[0]["n"] == {"m": 9, "n": 9}
 
 
 def _paths(*words):

@@ -251,6 +251,11 @@ REFUSED = {  # Outputs, prompts, and words that say what to pass.
         "For texts, numbers or labels",
     ),
     "clusters with NaN": (np.array([0, 1, np.nan] * 8), ASKED, r"NaN is no class.*astype\(int\)"),
+    "chats": ([[{"role": "user", "content": "q"}]] * 24, None, r"\[row\[-1\]\['content'\] for row"),
+    "chats of several lengths": ([[{"role": "r"}] * k for k in (1, 2)], ["p"] * 2, "dictionaries"),
+    "records": ([{"prompt": "p", "answer": "a"}] * 24, ASKED, r"\[row\['answer'\] for row in outp"),
+    "a table without prompts": (pd.DataFrame({"q": ASKED, "a": SAID}), None, "Keep the answers"),
+    "a table with prompts": (pd.DataFrame({"q": SAID, "a": SAID}), ASKED, "Keep the answers"),
     "tokens in place of texts": (
         [[12, 7, 9], [4, 4], [12, 7, 9]] * 8,
         ASKED,

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import sys
+import types
 import warnings
 from unittest import mock
 
@@ -66,6 +67,14 @@ NO_ENCODER = {
 def test_what_is_no_encoder_is_refused(spec):
     with pytest.raises(ValueError, match=NO_ENCODER[spec]):
         load_encoder(spec, Others)
+
+
+def test_a_function_is_no_encoder_and_becomes_one_by_the_line_of_the_error():
+    with pytest.raises(
+        TypeError, match=r"types\.SimpleNamespace\(encode=f\) .*, received method\."
+    ):
+        embedding.encoder_of("texts", Means().encode)
+    assert embedding.encoder_of("texts", types.SimpleNamespace(encode=Means().encode)).encoder
 
 
 def test_texts_are_embedded_once_each(tmp_path):
@@ -332,6 +341,7 @@ def test_rows_of_two_lengths_are_refused(tmp_path):
 def test_items_that_cannot_be_embedded_are_named(folder, tmp_path):
     encoder, images, several = Means(), list_images(folder), r"expected a sequence, received one"
     (folder / "5.png").write_bytes((folder / "0.png").read_bytes()[:-30])
+    (folder / "6.png").write_text("no picture")
     for items, kind, words in (
         (["a", None], "texts", r"items\[1\]: expected a text \(str\), received NoneType "),
         (["a", b"a"], "texts", r"items\[1\]: expected a text \(str\), received bytes "),
@@ -342,6 +352,7 @@ def test_items_that_cannot_be_embedded_are_named(folder, tmp_path):
         (TEXTS, "video", "expected one of images, texts, received 'video'"),
         ([*images, folder / "absent.png"], "images", r"absent\.png"),
         ([*images, folder / "5.png"], "images", r"5\.png: cannot be decoded as"),
+        ([folder / "6.png"], "images", r"6\.png: .* cannot identify image file\. Save it again"),
     ):
         with pytest.raises((TypeError, ValueError, OSError), match=words):
             embed(items, encoder, kind=kind, cache=tmp_path)

@@ -446,6 +446,7 @@ UNDESCRIBED = {  # The rows of metadata.csv, and of metadata.jsonl, in a folder 
     "a picture without a row": ("a.png b.png c.png", TABLE, []),
     "no names": ("a.png b.png", ("prompt", "p", "q"), []),
     "no prompts": ("a.png b.png", ("file_name,kind", "a.png,1", "b.png,2"), []),
+    "answers": ("a.png", ("file_name,prompt,answer", "a.png,p,x"), []),
     "two files": ("a.png b.png", TABLE, [{"file_name": "a.png", "prompt": "other"}]),
     "a part": ("a.png b.png", (), [{"file_name": "a.png", "prompt": "p"}]),
 }
@@ -463,5 +464,8 @@ def test_prompts_in_a_folder_are_not_taken_unless_all_pictures_have_one(tmp_path
 
 def test_pictures_in_folders_alone_name_the_flag_that_takes_their_names(tmp_path):
     named_folders(tmp_path)
-    with pytest.raises(ValueError, match=rf"holds no pictures .*add --prompts={tmp_path}\."):
+    with pytest.raises(ValueError, match=rf"holds no pictures .*add --prompts={tmp_path} "):
         items.list_images(tmp_path)
+    images = [tmp_path.parent / "b/r/0.png", tmp_path.parent / "b/s/0.png"]
+    with pytest.raises(ValueError, match=rf"own pictures, .* --prompts={tmp_path},.*/b\."):
+        items.pair_images(items.read_texts(tmp_path, prompts=True), images)

@@ -243,6 +243,12 @@ def test_ids_of_samples_in_files_and_in_python(run_command):
     assert found.distinct_prompts == 32
 
 
+def test_labels_of_other_types_are_said_to_differ():
+    said, texts = {name: ["fig", "pear"] * 6 for name in "ab"}, ["0", "1", "2"] * 4
+    with pytest.warns(UserWarning, match="prompts: 0 is int in one model and str in another"):
+        cv.compare(said, {"a": [0, 1, 2] * 4, "b": texts}, **EQUAL)
+
+
 def test_copies_are_named_by_their_answers(run_command):
     records = list(plain())
     write("a.jsonl", *records)

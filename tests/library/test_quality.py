@@ -135,7 +135,7 @@ def test_threshold_has_the_dtype_of_the_quality():
     [
         ({"quality": [math.nan, *QUALITY[1:-1], None]}, "received nan in row 0, and 1 more"),
         ({"quality": QUALITY[1:]}, f"expected {N} numbers, one for each row"),
-        ({"quality": ["good"] * N}, "quality: expected real numbers"),
+        ({"quality": [1.5, *["good"] * (N - 1)]}, "expected real numbers, not 'good'"),
         ({"at_least": None}, "received no at_least"),
         ({"quality": None}, "received no quality"),
         ({"draws": 7}, "draws: expected at most 6, the largest number of outputs .*, received 7"),
@@ -278,7 +278,8 @@ def test_command_takes_quality_of_records(tmp_path, monkeypatch, run_command):
     rewards, records = rng.normal(size=(8, 4)), []
     for p, reward in enumerate(rewards.tolist()):
         said = [f"word {w}" for w in rng.integers(9, size=4)]
-        records.append({"prompt": f"{p}", "answers": said, "reward": reward})
+        grades = [1, 2, 3, "good" if p == 2 else 4]
+        records.append({"prompt": f"{p}", "answers": said, "reward": reward, "grade": grades})
     write(tmp_path, *records)
     words = ("m.jsonl", "--order=2", "--text_encoder=fake_encoders:Means", "--cache=kept")
     report, out = run_command("score", *words, "--quality_field=reward", "--at_least=0")
@@ -287,6 +288,7 @@ def test_command_takes_quality_of_records(tmp_path, monkeypatch, run_command):
     for flags, says in (
         (["--quality_field=reward"], "expected --at_least"),
         (["--draws=2"], "--draws=2: has no effect"),
+        (["--quality_field=grade", "--at_least=2"], r"m\.jsonl, line 3: .* received .*'good'"),
     ):
         with pytest.raises(ValueError, match=says):
             run_command("score", *words, *flags)

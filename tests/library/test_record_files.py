@@ -438,7 +438,8 @@ def test_the_command_takes_patterns_folders_and_the_fields_in_them():
 
 BLAMED = {
     "fields.jsonl": ('{"prompt": "p", "mine": 1}', "has no generations .*--answer_fie"),
-    "empty.jsonl": ("", "has no prompt and no answer"),
+    "empty.jsonl": ("", "line 1: the file is empty"),
+    "lines.jsonl": ("a\nb", "line 1: is not JSON"),
     "labels.txt": ("a\nb", "expected a file ending in .jsonl"),
     "absent.jsonl": (None, "there is no such file"),
     "broken.json": ("[", "cannot be read as JSON"),
@@ -456,6 +457,20 @@ def test_the_file_that_is_not_of_records_is_blamed(name, first):
     blamed = f"^{re.escape(name)}: is no file of records, as good.jsonl is: .*{words}"
     with pytest.raises(ValueError, match=blamed):
         models_of(*(["good.jsonl", name] if first else [name, "good.jsonl"]))
+
+
+def test_the_file_of_a_pattern_that_is_not_of_records_is_named():
+    for name, content in (("a", CONTENTS["m.jsonl"]), ("odd", '{"id": 1}')):
+        write(f"{name}.jsonl", content)
+    assert misfit("*.jsonl").startswith("odd.jsonl: has no prompt and no answer of usual names")
+    for missing in ("absent.jsonl", "x*.jsonl"):
+        with pytest.raises(ValueError, match="there is no such file|matches no file") as error:
+            inputs._read_outputs(verbs.Score(), inputs.Model("texts", missing), None)
+        assert not hasattr(error.value, "__notes__")
+    write("a.jsonl", "broken\n" + CONTENTS["m.jsonl"])
+    assert not misfit("a.jsonl")
+    with pytest.raises(TypeError, match=r"expected files, received dict\. Try cv\.evaluate\("):
+        cv.read_records([{"prompt": "p", "answer": "a"}])
 
 
 def test_a_file_of_texts_says_why_it_is_none_of_records():

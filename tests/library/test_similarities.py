@@ -304,9 +304,10 @@ BESIDE = "received similarities, which have prompts and a kernel"
         (SIMILAR.from_classes, INDEXED[0], {"prompts": INDEXED[1]}, INDEX),
         (of_texts, fake_similarities.distance, {}, "1 for an output and itself, received 0"),
         (of_texts, fake_similarities.one_sided, {}, "one value for both orders .* mean of both"),
-        (of_texts, lambda *_: 3.0, {}, r"for '.*' and '.*': .*in \[-1, 1\], received 3"),
-        (of_texts, lambda a, b: [np.nan, 1][a == b], {}, r"'.*' and '.*': .*\[-1, 1\], .* nan"),
+        (of_texts, lambda *_: 3.0, {}, r"for '.*' and '.*': .* 0 to 1, received 3.*value\. None"),
+        (of_texts, lambda a, b: [np.nan, 1][a == b], {}, r"'.*' and '.*': .* 0 to 1.* nan"),
         (of_texts, lambda *_: [1.0, 1.0], {}, "expected 1 numbers, received 2"),
+        (of_texts, lambda *_: "alike", {}, "could not convert string to float: 'alike'"),
         (of_texts, 3, {}, "expected a function of two outputs, received 3"),
         (of_texts, "fake_similarities:none", {}, "cannot be imported"),
     ],
@@ -315,8 +316,9 @@ def test_what_is_no_similarity_or_does_not_fit_is_refused(
     call, given, options, says, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises((ValueError, TypeError), match=says):
+    with pytest.raises((ValueError, TypeError), match=says) as error:
         call(given, **options)
+    assert not hasattr(error.value, "caused_by_users_code")  # Which has raised nothing.
 
 
 def test_outputs_of_several_models_are_compared_across_them():

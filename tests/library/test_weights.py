@@ -313,7 +313,7 @@ def test_rows_that_share_nothing_score_as_much_as_their_weights_allow():
         (np.where(np.arange(N) == 3, np.nan, 1), "weights: expected finite numbers, received nan"),
         (np.where(np.arange(N) == 3, np.inf, 1), "received inf in row 3"),
         (np.full(N, 2**60), r"weights: expected integers .* below 2\^53, .* sum of 1.61e\+19"),
-        (np.full(N, "a"), "weights: expected real numbers, received an array of <U1"),
+        (np.full(N, "a"), "weights: expected real numbers, not 'a'"),
         (np.ma.masked_equal(COPIES, 0), "weights: .*masked"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
