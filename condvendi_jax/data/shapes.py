@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from condvendi_jax.base import checks
@@ -17,7 +16,7 @@ def are_labels(values: Any) -> bool:
     if isinstance(values, (list, tuple)):
         labels = (str, int, np.integer, np.bool_)
         return bool(values) and all(isinstance(value, labels) for value in values)
-    if isinstance(values, jax.Array) or getattr(values, "ndim", None) != 1 or len(values) == 0:
+    if getattr(values, "ndim", None) != 1 or len(values) == 0 or not checks.is_concrete(values):
         return False
     return checks.to_numpy(values).dtype.kind in "iub"
 

@@ -228,8 +228,8 @@ def unpacked(
     alone = kernels[0] is None and is_equality(kernels[1])
     if count < len(every) or not alone or any("prompts" in arrays for arrays in models.values()):
         raise ValueError(
-            "outputs: received similarities, which have prompts and a kernel; expected those of "
-            "all models, without prompts and kernels beside them."
+            "outputs: received similarities, which hold prompts and a kernel; pass those of all "
+            "models, and leave out prompts and kernels beside them."
         )
     if len({given.prompts is None for given in every}) > 1:
         raise ValueError("outputs: expected similarities with prompts of all models, or of none.")

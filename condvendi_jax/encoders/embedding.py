@@ -220,13 +220,14 @@ def _warn_of_equal(items: Sequence[Any], rows: np.ndarray, unlike: list[int], en
         if np.abs(np.subtract(*rows[[*pair]])).max() <= _ROUNDING * largest[pair[0]]
     ]
     if pairs:
-        what = "texts" if isinstance(items[0], str) else "pictures"
+        what, why = "pictures", "Pixels may be equal, or all of one colour"
+        if isinstance(items[0], str):
+            what, why = "texts", "An encoder may not know some words, or ignore capitals and spaces"
         one, two = (str(getattr(items[row], "name", items[row]))[:80] for row in min(pairs))
         checks.warn(
             f"{encoder.name}: {len({*itertools.chain(*pairs)}):,} of {len(unlike):,} different "
             f"{what} have the embedding of another, which no kernel tells apart, for example "
-            f"{one!r} and {two!r}. An encoder may not know some words, or ignore capitals and "
-            "spaces; pixels may be equal, or all of one colour."
+            f"{one!r} and {two!r}. {why}."
         )
 
 

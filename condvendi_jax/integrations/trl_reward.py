@@ -22,7 +22,8 @@ class DiversityReward:
 
     A group is all completions of a prompt, and its score is their effective number. The reward is
     the derivative of the score in the weight of the completion (`contributions`): negative if it
-    repeats others, of mean zero over a group. Use it beside a reward of quality.
+    repeats others, of mean zero over a group. Use it beside a reward of quality. The score, at most
+    `num_generations`, is logged as `different_completions`.
 
     Args:
       bandwidth: of the Gaussian kernel of the completions.
@@ -94,7 +95,7 @@ class DiversityReward:
             for row, value in zip(rows, new if self._new else result.influences.vendi, strict=True):
                 rewards[row] = float(value)
             if log_metric is not None:
-                log_metric("answer_diversity", float(result.decomposition.vendi))
+                log_metric("different_completions", float(result.decomposition.vendi))
         return rewards
 
     def compute_score(

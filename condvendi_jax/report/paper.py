@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from condvendi_jax import __version__
@@ -78,7 +78,7 @@ def latex(
         said = [f"{capitalized(note).strip(' .')}." for note in told]
         sentences = [*meant, _scored(evaluations, bars), *optional, *said, computed]
     else:
-        table = _in_a_column(result, bars, first.orders)
+        table = _in_a_column(result, bars, first)
         sentences = [_scored(evaluations, bars), computed]
         for sentence in optional:  # As far as there are words left.
             if len(" ".join([*sentences, sentence]).split()) <= _WORDS:
@@ -96,22 +96,23 @@ def latex(
 def _scored(evaluations: Mapping[str, evaluation.Evaluation], bars: Bars) -> str:
     """What was scored: 'We scored 8 answers to each of 40 prompts from each of 4 models'."""
     weighted = "weighted " * any(e.weighted for e in evaluations.values())
-    data = f"{span(e.n for e in evaluations.values())} {weighted}outputs"
+    noun = next(iter(evaluations.values())).noun
+    data = f"{span(e.n for e in evaluations.values())} {weighted}{noun}"
     prompts = {e.distinct_prompts for e in evaluations.values() if e.distinct_prompts}
     if prompts:
         data += f" to {span(prompts)} prompts"
     if given := evaluation.given_answers(evaluations):
-        data = f"{given} {weighted}answers to each of {span(prompts)} prompts"
+        data = f"{given} {weighted}{noun} to each of {span(prompts)} prompts"
     if len(evaluations) > 1:
         data += f" from each of {len(evaluations)} models"
     return f"We scored {data}{bars.by and f' by {bars.by}'} {_CITED}: the number of {bars.what}."
 
 
-def _in_a_column(result: Any, bars: Bars, orders: Iterable[evaluation.ScoredOrder]) -> str:
+def _in_a_column(result: Any, bars: Bars, first: evaluation.Evaluation) -> str:
     """The numbers of models, and scores where these are others; a note below says what they are."""
     what, notes, more = bars.by or "number", [bars.axis], dict[str, list[str]]()
     if not math.isnan(bars.limit):
-        scored = min(orders, key=lambda scored: scored.decomposition.order != 2)
+        scored = min(first.orders, key=lambda scored: scored.decomposition.order != 2)
         name = evaluation.score_name("conditional", order := scored.decomposition.order, None)
         what = f"differ, of {bars.limit:g}"
         notes = [f"{bars.axis}: {name} (order {order:g}) of these"]
@@ -119,7 +120,7 @@ def _in_a_column(result: Any, bars: Bars, orders: Iterable[evaluation.ScoredOrde
             main = isinstance(result, Comparison) and result.main[0].estimate
             estimate = main or (lambda _: scored.estimate("conditional", unbiased=True))
             more = {name: [str(estimate(bar.model)) for bar in bars.models]}
-            notes.append(f"Column {name}: of any number of answers")
+            notes.append(f"Column {name}: of any number of {first.noun}")
     columns = {"model": [bar.model or "outputs" for bar in bars.models]}
     columns |= {what: [*map(str, bars.models)], **more, "": [bar.letters for bar in bars.models]}
     if "[" in "".join(columns[what]):

@@ -293,6 +293,7 @@ def html(
     shown |= {"failed": not_computed(failed), "warnings": warning_lines(comparison.advice)}
     shown |= {"bars": comparison.bars, "answered": answered(comparison), "copies": copies}
     shown |= {"things": things, "rows": _rows(comparison, outputs, things)}
+    shown["kernels"] = comparison.first.kernels
     shown |= {"scored": _scored(comparison, encoder, command), "drawn": drawn, "plane": plane}
     shown |= {"best": undominated(rated), "shown": _PROMPTS}
     if behind:

@@ -343,7 +343,8 @@ class Comparison(Result):
         """How many outputs of each model differ, with 95% intervals: a forest plot."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        return plots.forest(self.bars, self.verdict() if len(self.models) > 1 else "")
+        title = self.verdict() if len(self.models) > 1 else ""
+        return plots.forest(self.bars, title, self.bandwidths["outputs"].bandwidth)
 
     def headline(self) -> list[str]:
         """How many outputs differ and, where prompts do, of which prompts that is."""

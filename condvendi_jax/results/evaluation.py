@@ -336,11 +336,16 @@ class Evaluation(Result):
         """The name of the encoder of texts or pictures, if `evaluate` or `compare` used one."""
         return str(self.encoder.get("text_encoder") or self.encoder.get("image_encoder") or "")
 
+    @property
+    def kernels(self) -> str:
+        """The kernels of outputs and prompts, and how they were chosen, in words."""
+        return chosen_kernels(self.bandwidths, self.noun)
+
     def plot(self) -> Figure:
         """How many outputs differ, with the 95% interval."""
         from condvendi_jax.results import plots  # Matplotlib is slow to import.
 
-        return plots.forest(bars({"": self}), "")
+        return plots.forest(bars({"": self}), "", self.bandwidths["outputs"].bandwidth)
 
     def parts(self) -> list[str | tables.Table]:
         """What to mend, the scores in a sentence and as a table, and the bandwidths."""
@@ -352,7 +357,7 @@ class Evaluation(Result):
         if counted_answers({"": self}) and not of_one_prompt({"": self}):
             lines.append(tables.capitalized(DIFFER.format(self.noun)))
         if self.unbiased and any(scored.population for scored in self.orders):
-            lines.append(f"Order 2: {UNBIASED}; plug-in: of these {self.noun}, the papers' score")
+            lines.append(f"Order 2: {UNBIASED}; plug-in: of these {self.noun}, the papers' formula")
         return [*lines, *not_computed(self.failed), *read_lines(self.read), MORE]
 
     def details(self) -> str:
@@ -369,7 +374,7 @@ def read_lines(words: str) -> list[str]:
 def about_rows(evaluations: Collection[Evaluation]) -> Iterator[str]:
     """The kernels; of which prompts scores are, and how they count, or that there are none."""
     first = next(iter(evaluations))
-    yield chosen_kernels(first.bandwidths, first.noun)
+    yield first.kernels
     if not first.paired:
         yield "Without prompts: part of this diversity may be that of the prompts"
     known = [one for result in evaluations if (one := result.one_prompt)]
@@ -511,11 +516,11 @@ def unbiased_notes(evaluations: Collection[Evaluation]) -> list[str]:
     if min(prompts):
         whose = f"for {min(prompts):,} prompts with any number of {noun} to each"
         sample = f"prompts and their {noun}"
-    notes = [f"order 2: unbiased, {whose}; plug-in: the papers' score, which grows with n"]
+    notes = [f"order 2: unbiased, {whose}; plug-in: the papers' formula, which grows with n"]
     if any(p.intervals is not None for p in scores):
         notes.append(f"order 2: [low, high] is over other {sample}")
     if any(e.unbiased and e.answers and e.answers[0] < e.answers[1] for e in evaluations):
-        notes.append(f"each prompt counts once, whatever its number of {noun}")
+        notes.append(f"each prompt counts once, whatever its number of {noun}; in plug-in each row")
     if left_out := max(p.answers.left_out for p in scores):
         notes.append(f"order 2 leaves out {left_out:,} prompts that were asked once")
     if scores[0].labels is not None:

@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 from condvendi_jax.base.result import encoded
 from condvendi_jax.base.tables import OPEN, capitalized, shortened, span
 from condvendi_jax.results.estimate import Quality, undominated
-from condvendi_jax.results.evaluation import Evaluation, chosen_kernels, score_name
+from condvendi_jax.results.evaluation import Evaluation, score_name
 from condvendi_jax.results.one_prompt import Bars
 from condvendi_jax.statistics.power import FEWEST_TESTED
 
@@ -79,10 +79,11 @@ def _reach(values: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
     return max(min([low, *ends]), low / 2) / 1.05, 1.05 * min(max([high, *ends]), 2 * high)
 
 
-def forest(bars: Bars, title: str) -> Picture:
+def forest(bars: Bars, title: str, bandwidth: float | None) -> Picture:
     """A point with its interval for each model, and its number and letters beside it."""
     models, end, ink = bars.models, bars.end, "0.15"
-    caption = f"{bars.axis}.\nLines: 95% intervals."
+    at = "" if bandwidth is None else f", at bandwidth {bandwidth:.4g}"
+    caption = f"{bars.axis}{at}.\nLines: 95% intervals."
     if any(bar.letters for bar in models):
         caption += " A shared letter: not told apart."
     picture, panel = started(title, caption, height=0.23 * len(models) + 0.4)
@@ -140,7 +141,7 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
     label = f"{score_name(name, profile.order, None)} (effective number)"
     if limit > 1:
         panel.set_ylim(1, limit)
-        label = f"effectively different answers, of {limit:,}"
+        label = f"effectively different outputs, of {limit:,}"
     else:
         panel.set_yscale("log")
         low, high = _reach(drawn, np.where(saturated[..., None], math.nan, bands))
@@ -258,7 +259,7 @@ def qualities(models: Mapping[str, Quality], n: Iterable[int], first: Evaluation
     The caption has the choices of the `first` evaluation.
     """
     caption = f"Lines: 95% intervals; n = {span(n)}; seed {first.seed}. "
-    caption += chosen_kernels(first.bandwidths)
+    caption += first.kernels
     picture, plane = started("Filled: no other model is better in both", caption, height=2.6)
     best = undominated(models)
     for index, (model, rated) in enumerate(models.items()):

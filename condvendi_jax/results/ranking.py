@@ -279,7 +279,8 @@ class Ranking(Result):
                 ratios = [self.ratio_in_words(d) for d in self.differences[:1]]
                 if len(others) == 1 and ratios != ["-"]:
                     words = f"{ahead[0]} leads: it is {ratios[0]} times as diverse as {whom}"
-                    words += f", by {self.name}" * (self.score != "near")
+                    both = f"{self.values[ahead[0]]:.3g} against {self.values[whom]:.3g}"
+                    words += f", by {self.name}" * (self.score != "near") + f" ({both})"
                 if self.rank_sets[ahead[0]] != (1, 1):
                     words = f"{ahead[0]} leads, but is not told apart from every other model"
         elif self.states == {"equal"}:

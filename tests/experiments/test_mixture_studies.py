@@ -122,6 +122,9 @@ def test_modes_are_counted_and_trends_said(gmm_toy_run):
     _, trends = gmm_toy_run.study.tables(gmm_toy_run)
     assert [*trends.columns[3].cells][0] == "4.00 to 1.00"
     assert gmm_toy.moves(np.array([1.0, 3.0, 2.0])) == "1.00 to 2.00, up and down"
+    up, errors = [1.0, 2.0], np.full((1, 3), 0.5)
+    for values, told in (([1, 3, 2], False), ([1, 3, 2.5], True), ([1, 1.2, 1.4], False)):
+        assert gmm_toy._comes_out(up, np.array([values]), errors) == told
 
 
 def test_centres_are_in_two_columns_and_matched_at_least_cost_and_pairs_keep_every_point():

@@ -1,5 +1,6 @@
 """Labels are what they are: no common dtype of NumPy, and no mapping, makes two of them one."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -36,12 +37,15 @@ def test_different_labels_of_a_list_stay_apart(name):
 def test_labels_of_models_are_equal_if_value_and_type_are():
     outputs = np.arange(2)
     given = {"a": [1, 2], "b": np.array([2, 1], np.uint8), "c": [True, 2], "d": ["1", "2"]}
-    pairs = cv.Pairs.of_models(dict.fromkeys(given, outputs), given)
+    given["e"] = jnp.array([2, 1])
+    with pytest.warns(UserWarning, match="1 is int in one model and str in another"):
+        pairs = cv.Pairs.of_models(dict.fromkeys(given, outputs), given)
     assert {name: of.prompt_ids.tolist() for name, of in pairs.items()} == {
         "a": [0, 1],
         "b": [1, 0],
         "c": [2, 1],
         "d": [3, 4],
+        "e": [1, 0],
     }
 
 

@@ -370,7 +370,7 @@ def test_a_figure_counts_the_given_answers_where_prompts_repeat():
     found = cv.compare(pair, prompts, output_kernel=cv.Gaussian(1.0), orders=[2])
     (panel,) = found.profile.plot().axes
     assert (
-        panel.get_ylim() == (1, 8) and panel.get_ylabel() == "effectively different answers, of 8"
+        panel.get_ylim() == (1, 8) and panel.get_ylabel() == "effectively different outputs, of 8"
     )
     for line, evaluation in zip(panel.lines, found.evaluations.values(), strict=False):
         drawn = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))

@@ -57,7 +57,7 @@ def test_rewards_are_influences_within_each_group():
     for k, texts_of_k in enumerate(groups):
         assert found[k::3] == pytest.approx(influences(texts_of_k), rel=1e-3, abs=1e-4)
         assert sum(found[k::3]) == pytest.approx(0, abs=1e-5)
-    assert logged == [("answer_diversity", pytest.approx(number(t), rel=1e-4)) for t in groups]
+    assert logged == [("different_completions", pytest.approx(number(t), rel=1e-4)) for t in groups]
 
 
 @pytest.mark.parametrize(("order", "width"), [(1, WIDTH), (2, 150.0)])

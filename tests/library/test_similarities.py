@@ -275,7 +275,7 @@ SIMILAR, BY = cv.Similarities, {"similarity": WORDS}
 GIVEN = SIMILAR(blocks(vectors()))
 TWO = {name: SIMILAR(blocks(vectors(k))) for k, name in enumerate("AB")}
 INDEX = "prompts: expected the index of"
-BESIDE = "received similarities, which have prompts and a kernel"
+BESIDE = "received similarities, which hold prompts and a kernel"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ BESIDE = "received similarities, which have prompts and a kernel"
         (SIMILAR, [[[1, "a"], ["a", 1]]], {}, "prompt 0: expected real numbers"),
         (cv.evaluate, GIVEN, {"output_kernel": cv.Cosine()}, BESIDE),
         (cv.evaluate, GIVEN, {"prompts": PROMPTS[MIXED]}, BESIDE),
-        (cv.compare, {"A": GIVEN, "B": vectors()}, {}, "expected those of all models"),
+        (cv.compare, {"A": GIVEN, "B": vectors()}, {}, "pass those of all models"),
         (cv.between_models, TWO, {}, r"outputs of different models.*Similarities.split"),
         (cv.compare, {"A": TEXTS}, {"prompts": {"B": ASKED}, **BY}, r"expected those of \['A'\]"),
         (cv.evaluate, TEXTS, {"prompts": ASKED, "encoder": "x:y", **BY}, "one beside encoder"),
