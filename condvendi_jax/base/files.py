@@ -76,6 +76,16 @@ def unread(path: pathlib.Path, endings: Iterable[str], remedy: str = "") -> Valu
     return ValueError(f"{path}: expected a file ending in {', '.join(endings)}. {remedy}".strip())
 
 
+def check_there(path: pathlib.Path) -> None:
+    """Raises ValueError where there is no regular file, PermissionError in a closed folder."""
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{path}: there is no such file.") from None
+    if not regular:
+        raise ValueError(f"{path}: is no regular file.")
+
+
 def read_array(path: StrPath, *, key: str | None = None, flag: str = "") -> np.ndarray:
     """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
 
@@ -85,9 +95,7 @@ def read_array(path: StrPath, *, key: str | None = None, flag: str = "") -> np.n
     suffix = (path := expanded(path)).suffix.lower()
     if suffix not in _SUFFIXES:
         raise unread(path, _SUFFIXES, _SAVE)
-    if not path.is_file():
-        why = "is no regular file" if path.exists() else "there is no such file"
-        raise ValueError(f"{path}: {why}.")
+    check_there(path)
     if suffix == ".npy" and key is not None:
         raise ValueError(f"{path}: a .npy file holds one array without a key, received {key!r}.")
     try:
@@ -140,8 +148,7 @@ def open_text(path: pathlib.Path, newline: str) -> Iterator[io.TextIOWrapper]:
 
 def read_lines(path: pathlib.Path) -> list[str]:
     """The lines of a text file, as `open_text` reads it, without their ends."""
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
+    check_there(path)
     with open_text(path, "\n") as stream:
         text = stream.read()
     # Not `splitlines`: a text may hold the other characters that Unicode counts as line ends.

@@ -64,9 +64,8 @@ def read_texts(path: files.StrPath, *, column: str | None = None, prompts: bool 
         table.texts.extend(files.read_lines(path))
         table.rows.extend((k, {}) for k, _ in enumerate(table.texts, 1))
         _refuse_numbers(path, table.texts)
-    elif not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
     else:
+        files.check_there(path)
         table.rows.extend(_rows(path))
     if not table.rows:
         raise ValueError(f"{path}: holds no rows.")
