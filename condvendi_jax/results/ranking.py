@@ -276,10 +276,10 @@ class Ranking(Result):
                 others = [*self.values.keys() - {*ahead}]
                 whom = others[0] if len(others) == 1 else "every other model"
                 words = f"{ahead[0]} leads: it is more diverse than {whom}"
-                ratios = [self.ratio_in_words(d) for d in self.differences[:1]]
-                if len(others) == 1 and ratios != ["-"]:
-                    words = f"{ahead[0]} leads: it is {ratios[0]} times as diverse as {whom}"
-                    both = f"{self.values[ahead[0]]:.3g} against {self.values[whom]:.3g}"
+                ratio, known = self.ratio_in_words(self.differences[0]), self.values[ahead[0]]
+                if len(others) == 1 and math.isfinite(known) and "[" in ratio:
+                    words = f"{ahead[0]} leads: it is {ratio} times as diverse as {whom}"
+                    both = f"{known:.3g} against {self.values[whom]:.3g}"
                     words += f", by {self.name}" * (self.score != "near") + f" ({both})"
                 if self.rank_sets[ahead[0]] != (1, 1):
                     words = f"{ahead[0]} leads, but is not told apart from every other model"
