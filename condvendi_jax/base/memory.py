@@ -57,7 +57,7 @@ def process_limit() -> int | None:
 def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
     """The least memory limit of the process's control groups, in bytes; None without any."""
     root = pathlib.Path(root)
-    lines = (_read(root / "proc" / "self" / "cgroup") or "").splitlines()
+    lines = _read(root / "proc" / "self" / "cgroup").splitlines()
     group = next((line[3:] for line in lines if line.startswith("0::")), "")
     # Groups above a group limit it too. In a container only the top of the host's path may exist.
     parts = [part for part in group.split("/") if part not in ("", "..")]
@@ -67,11 +67,10 @@ def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
     return min(limits, default=None)
 
 
-def _read(path: pathlib.Path) -> str | None:
-    try:
+def _read(path: pathlib.Path) -> str:
+    with contextlib.suppress(OSError):
         return path.read_text()
-    except OSError:
-        return None
+    return ""
 
 
 def needed(n: int, dtype: DTypeLike) -> int:

@@ -19,10 +19,8 @@ class Table(NamedTuple):
         """The first column is aligned to the left, the others to the right."""
         everything = [self.heading, *self.rows]
         widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
-        lines = [
-            "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip()
-            for first, *rest in everything
-        ]
+        cells = ([a.ljust(widths[0]), *map(str.rjust, rest, widths[1:])] for a, *rest in everything)
+        lines = ["  ".join(row).rstrip() for row in cells]
         return "\n".join([lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]])
 
 

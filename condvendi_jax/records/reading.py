@@ -25,8 +25,7 @@ from condvendi_jax.records.record import Fields, Record, Row, answer_field, valu
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
 _SHOWN = 10
 _CALLED = re.compile(r'"(tool_calls": \[\{|type": "tool_use"|function_?call": \{)', re.IGNORECASE)
-# Fields that may number the answers to a prompt.
-_COUNTED = re.compile(
+_COUNTED = re.compile(  # Fields that may number the answers to a prompt.
     r"(?:^|_)(?:id|uuid|seed|sample|index|idx|epoch|time|timestamp|attempt|run|trial)(?:_|$)", re.I
 )
 
@@ -403,13 +402,12 @@ def _repeats(seen: Mapping[int, tuple[Any, str, dict[Any, Any]]]) -> dict[int, i
     """The first line of each repeated record; none unless a field numbers those of a prompt."""
     first: dict[Any, int] = {}
     lines = {line: first.setdefault(whole, line) for line, (whole, *_) in seen.items()}
-    repeated = {line: earlier for line, earlier in lines.items() if earlier < line}
     records = [seen[line] for line in first.values()]
     prompts = {prompt for _, prompt, _ in records}
     for field in dict.fromkeys(name for *_, counted in records for name in counted):
         numbered = {(prompt, str(counted.get(field))) for _, prompt, counted in records}
         if len(numbered) == len(records) > len(prompts):
-            return repeated
+            return {line: earlier for line, earlier in lines.items() if earlier < line}
     return {}
 
 

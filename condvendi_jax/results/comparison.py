@@ -90,8 +90,7 @@ class SharedPrompts(NamedTuple):
 
     @staticmethod
     def _in_words(pairs: Mapping[tuple[str, str], int]) -> str:
-        words = [f"{one} and {two} ({count:,})" for (one, two), count in pairs.items()]
-        return tables.listed(words)
+        return tables.listed([f"{a} and {b} ({count:,})" for (a, b), count in pairs.items()])
 
     def as_dict(self) -> dict[str, Any]:
         pairs = [[*two, count] for two, count in self.pairs.items()]
@@ -363,10 +362,9 @@ class Comparison(Result):
         rated = [ranking for ranking in self.main if ranking.score == "quality" and several]
         lines += [f"{tables.capitalized(ranking.name)}: {ranking}" for ranking in rated]
         if left_out := {m: q.left_out for m, q in self.qualities.items() if q.left_out}:
-            words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
-            lines.append(
-                f"Prompts with too few {self.first.noun} for the draws, left out of good: {words}"
-            )
+            start = f"Prompts with too few {self.first.noun} for the draws, left out of good"
+            counts = [f"{count:,} ({m})" for m, count in left_out.items()]
+            lines.append(f"{start}: {tables.listed(counts)}")
         lines += ["", self.summary(), "", *evaluations.about_rows(self.evaluations.values())]
         covered = evaluations.of_kernels(evaluations.INTERVALS, self.bandwidths)
         said = {covered: not all(map(math.isnan, main.standard_errors.values()))}
