@@ -372,8 +372,7 @@ def _of_sum(powers: Estimate, order: float, largest: float) -> Estimate:
     """The Renyi entropy out of sum (lambda / largest)^order, linearised about its mean."""
     if order == 1:
         return powers
-    # The largest eigenvalue alone contributes one.
-    mean = max(powers.value, 1.0)
+    mean = max(powers.value, 1.0)  # The largest eigenvalue alone contributes one.
     value = (math.log(mean) + order * math.log(largest)) / (1 - order)
     return powers.through(value, 1 / ((1 - order) * mean))
 

@@ -270,8 +270,7 @@ def pair_means(
     same, total = float(paired.sum()), between @ shares
     if inside.prompt is not None:
         total = np.where(total > rounding * (sums @ shares), total, 0)
-    # NaN of a single row.
-    means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
+    means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)  # NaN of a single row.
     if not leaving:
         return means, means
     lost, taken = weight_of(leaving), []
@@ -348,8 +347,7 @@ def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
         with np.errstate(divide="ignore", invalid="ignore"):
             lost = np.log(without / whole[..., None]) * (1 - weight) / weight
         deletions = PerTerm(*np.where(weight > 0, lost, 0), *missing)
-    computed = Computed(values, None, FROBENIUS)
-    return Sloped(computed, PerTerm(*rows, *missing), deletions, pair_sums)
+    return Sloped(Computed(values, None, FROBENIUS), PerTerm(*rows, *missing), deletions, pair_sums)
 
 
 def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
