@@ -17,8 +17,7 @@ except ImportError:  # There are no such limits on Windows.
     resource = None
 
 _ARRAYS_HELD = 4  # The matrix, its two factors and the copy that is reduced to tridiagonal form.
-# The cross Gram, the copy that is reduced to bidiagonal form, and work space.
-_CROSS_ARRAYS_HELD = 3
+_CROSS_ARRAYS_HELD = 3  # The cross Gram, its copy that is reduced to bidiagonal form, work space.
 # cuSOLVER accepts matrices up to this side. Users report refusals from n = 23,100 in float32 and
 # 25,000 in float64, on devices with memory to spare: its work space is counted in 32 bits.
 _SOLVERS_TAKE = 20_000

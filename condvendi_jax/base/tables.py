@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 LISTED = 6  # More names than this are counted, not listed.
-# An interval whose upper end is so many times the lower one says no more than the lower.
-OPEN = 100
+OPEN = 100  # An interval whose upper end is so many times the lower says no more than the lower.
 
 
 class Table(NamedTuple):

@@ -287,9 +287,7 @@ def _transformation(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _gradient(
-    entropy: Entropy, batch: tuple[jax.Array, ...], state: GuidanceState
-) -> tuple[jax.Array, jax.Array]:
+def _gradient(entropy: Entropy, batch: Any, state: GuidanceState) -> tuple[jax.Array, jax.Array]:
     """The gradients `[b, d]`, zero where they are not finite, and how many latents were skipped."""
     present, (latents, *prompts) = finite_rows(batch)
     b, squares = len(present), state.squares

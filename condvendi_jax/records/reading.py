@@ -305,10 +305,9 @@ def _by_model(
     for model, parts in rows_of.items():
         if len({(path in given, rows[0].model is None) for path, rows in parts.items()}) > 1:
             *_, last = parts
-            raise ValueError(
-                f"{' and '.join(map(str, parts))} hold answers of {model!r}, which not all of "
-                f"them name alike: give each file a name of its own, as other={last}."
-            )
+            named = f"hold answers of {model!r}, which not all of them name alike"
+            mend = f"give each file a name of its own, as other={last}."
+            raise ValueError(f"{' and '.join(map(str, parts))} {named}: {mend}")
         said = {f"{p}": [(row.asked.text, row.answer) for row in parts[p]] for p in parts}
         for line, *_, mend in matching.copies(said):
             checks.warn(f"{line}, and both count. {mend}.")
@@ -411,9 +410,7 @@ def _repeats(seen: Mapping[int, tuple[Any, str, dict[Any, Any]]]) -> dict[int, i
     return {}
 
 
-def _summary(
-    rows: Sequence[Row], left_out: int, fields: Mapping[str, list[str]], cut: dict[str, int]
-) -> str:
+def _summary(rows: Sequence[Row], left_out: int, fields: Any, cut: dict[str, int]) -> str:
     shown = [(f"field{'s' * (len(n) > 1)}", listed([*map(repr, n)])) for n in fields.values()]
     said, asked = map(" ".join, shown)
     prompts = len({identity(row.asked.text) for row in rows})

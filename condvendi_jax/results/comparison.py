@@ -61,11 +61,9 @@ class SharedPrompts(NamedTuple):
         few = {two: count for two, count in self.pairs.items() if not self.enough(count, two)}
         if not few:
             return None
-        return Reason(
-            f"{self._in_words(few)} share fewer than {FEWEST_TESTED} prompts; pass "
-            "one_population=True (--one_population) if the prompts of all models are samples of "
-            "one population"
-        )
+        start = f"{self._in_words(few)} share fewer than {FEWEST_TESTED} prompts; pass"
+        mend = "one_population=True (--one_population) if the prompts of all models are samples of"
+        return Reason(f"{start} {mend} one population")
 
     @property
     def apart(self) -> Reason | None:
@@ -83,10 +81,8 @@ class SharedPrompts(NamedTuple):
         numbers = tables.listed([f"{count:,} ({name})" for name, count in self.models.items()])
         if not max(self.pairs.values()):
             return f"Prompts differ, so scores do not show which model is more diverse: {numbers}"
-        return (
-            f"Prompts differ: scores are of each model's own, {numbers}; two models are compared "
-            f"on those that both answer: {self._in_words(self.pairs)}"
-        )
+        two = f"two models are compared on those that both answer: {self._in_words(self.pairs)}"
+        return f"Prompts differ: scores are of each model's own, {numbers}; {two}"
 
     @staticmethod
     def _in_words(pairs: Mapping[tuple[str, str], int]) -> str:

@@ -137,9 +137,7 @@ def descending(parts: Sequence[Spectrum], n: int) -> tuple[np.ndarray, np.ndarra
     return np.pad(values[order], (0, max(n - values.size, 0)))[:n], order
 
 
-def slopes(
-    parts: Sequence[Spectrum], entropy: Entropy, n: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def slopes(parts: Sequence[Spectrum], entropy: Entropy, n: int) -> tuple[np.ndarray, ...]:
     """The entropy of all blocks, its derivatives in the weights of rows `[n]`, and eigenvalues."""
     values, order = descending(parts, n)
     by_value, rows, start = np.zeros(order.size, values.dtype), np.zeros(n, values.dtype), 0

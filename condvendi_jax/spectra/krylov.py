@@ -19,8 +19,7 @@ _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 # In eps of the largest squared length in a block, empirical: the inverse square root of a Gram of
 # columns cannot resolve shorter directions, which are left to the next block.
 _RESOLVED = 100
-# In eps of the largest eigenvalue, empirical: a product with A that is shorter is rounding.
-_NOISE = 8
+_NOISE = 8  # In eps of the largest eigenvalue, empirical: shorter products with A are rounding.
 # How many vectors of a recurrence are projected off at once. The room for later ones is not read.
 _TOGETHER = 16
 

@@ -142,10 +142,9 @@ class Answers(NamedTuple):
             rows, pairs = np.flatnonzero(pairs.shares > 0), pairs.supported()
         copies = np.ones(pairs.n, int) if pairs.copies is None else pairs.copies
         if pairs.paired and pairs.prompt_ids is None and not checks.is_concrete(pairs.arrays[1]):
-            raise ValueError(
-                "unbiased: expected prompt_ids, the label of the prompt of every row: inside "
-                "jax.jit it is not known which prompts are equal."
-            )
+            why = "inside jax.jit it is not known which prompts are equal."
+            expected = "expected prompt_ids, the label of the prompt of every row"
+            raise ValueError(f"unbiased: {expected}: {why}")
         count, kind = pairs.prompt_kinds
         exact = pairs.paired and pairs.kernels[1].compares_equality
         single = single_answers(kind, pairs.draws, np.zeros_like(kind), exact=exact)
