@@ -305,9 +305,9 @@ def _by_model(
     for model, parts in rows_of.items():
         if len({(path in given, rows[0].model is None) for path, rows in parts.items()}) > 1:
             *_, last = parts
-            named = f"hold answers of {model!r}, which not all of them name alike"
+            held = f"hold answers of {model!r}, which not all of them name alike"
             mend = f"give each file a name of its own, as other={last}."
-            raise ValueError(f"{' and '.join(map(str, parts))} {named}: {mend}")
+            raise ValueError(f"{' and '.join(map(str, parts))} {held}: {mend}")
         said = {f"{p}": [(row.asked.text, row.answer) for row in parts[p]] for p in parts}
         for line, *_, mend in matching.copies(said):
             checks.warn(f"{line}, and both count. {mend}.")
