@@ -17,8 +17,7 @@ except ImportError:  # There are no such limits on Windows.
     resource = None
 
 _ARRAYS_HELD = 4  # The matrix, its two factors and the copy that is reduced to tridiagonal form.
-# The cross Gram, the copy that is reduced to bidiagonal form, and work space.
-_CROSS_ARRAYS_HELD = 3
+_CROSS_ARRAYS_HELD = 3  # The cross Gram, its copy that is reduced to bidiagonal form, work space.
 # cuSOLVER accepts matrices up to this side. Users report refusals from n = 23,100 in float32 and
 # 25,000 in float64, on devices with memory to spare: its work space is counted in 32 bits.
 _SOLVERS_TAKE = 20_000
@@ -57,7 +56,7 @@ def process_limit() -> int | None:
 def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
     """The least memory limit of the process's control groups, in bytes; None without any."""
     root = pathlib.Path(root)
-    lines = (_read(root / "proc" / "self" / "cgroup") or "").splitlines()
+    lines = _read(root / "proc" / "self" / "cgroup").splitlines()
     group = next((line[3:] for line in lines if line.startswith("0::")), "")
     # Groups above a group limit it too. In a container only the top of the host's path may exist.
     parts = [part for part in group.split("/") if part not in ("", "..")]
@@ -67,11 +66,10 @@ def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
     return min(limits, default=None)
 
 
-def _read(path: pathlib.Path) -> str | None:
-    try:
+def _read(path: pathlib.Path) -> str:
+    with contextlib.suppress(OSError):
         return path.read_text()
-    except OSError:
-        return None
+    return ""
 
 
 def needed(n: int, dtype: DTypeLike) -> int:

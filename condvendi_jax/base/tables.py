@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 LISTED = 6  # More names than this are counted, not listed.
-# An interval whose upper end is so many times the lower one says no more than the lower.
-OPEN = 100
+OPEN = 100  # An interval whose upper end is so many times the lower says no more than the lower.
 
 
 class Table(NamedTuple):
@@ -19,10 +18,8 @@ class Table(NamedTuple):
         """The first column is aligned to the left, the others to the right."""
         everything = [self.heading, *self.rows]
         widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
-        lines = [
-            "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip()
-            for first, *rest in everything
-        ]
+        cells = ([a.ljust(widths[0]), *map(str.rjust, rest, widths[1:])] for a, *rest in everything)
+        lines = ["  ".join(row).rstrip() for row in cells]
         return "\n".join([lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]])
 
 

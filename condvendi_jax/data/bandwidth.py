@@ -25,8 +25,7 @@ _MEDIAN_SAMPLE = 2000
 _SAME = 4
 _SUBSETS, THRESHOLD = 10, 0.01  # As in CV appendix E.1.
 FEWEST_ROWS = 2 * _SUBSETS
-# A choice: where there are a thousand rows, the subsets of the papers' rule have as many.
-ROWS = 100
+ROWS = 100  # A choice: of a thousand rows, the subsets of the papers' rule have as many.
 #: The default rule, `by_default`.
 DEFAULT = f"the smallest bandwidth at which RKE of {ROWS} rows has a variance below {THRESHOLD:g}"
 _CANDIDATES = 2.0 ** (np.arange(-24, 25) / 6)  # In median distances.
@@ -72,11 +71,9 @@ def _rke_of_subsets(points: jax.Array, rows: jax.Array, grid: np.ndarray) -> np.
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def _sweep(
-    points: jax.Array, subsets: jax.Array, sigmas: jax.Array, unit: float | None
-) -> jax.Array:
+def _sweep(points: jax.Array, rows: jax.Array, sigmas: jax.Array, unit: float | None) -> jax.Array:
     """The RKE `[s, g]` of subsets of rows `[s, m]`."""
-    size = subsets.shape[1]
+    size = rows.shape[1]
     pairs = np.triu_indices(size, 1)
 
     def sweep_subset(chosen: jax.Array) -> jax.Array:
@@ -91,26 +88,22 @@ def _sweep(
 
         return jax.vmap(rke)(sigmas)
 
-    return jax.lax.map(sweep_subset, subsets)
+    return jax.lax.map(sweep_subset, rows)
 
 
-def _choose(
-    grid: np.ndarray, threshold: float, spreads: np.ndarray, *, between: bool = False
-) -> float:
+def _choose(grid: np.ndarray, most: float, spreads: np.ndarray, *, between: bool = False) -> float:
     """The smallest bandwidth of the upper branch, interpolated where `between`."""
-    if not spreads[-1] < threshold:
-        raise ValueError(
-            f"at a bandwidth of {grid[-1]:.3g}, 16 times the median distance, the rule finds a "
-            f"spread of RKE of {spreads[-1]:.3g}, not below {threshold:g}: give the bandwidth, or "
-            "take the rule 'median'."
-        )
-    refused = np.flatnonzero(~(spreads < threshold))
+    if not spreads[-1] < most:
+        where = f"at a bandwidth of {grid[-1]:.3g}, 16 times the median distance"
+        spread = f"the rule finds a spread of RKE of {spreads[-1]:.3g}, not below {most:g}"
+        raise ValueError(f"{where}, {spread}: give the bandwidth, or take the rule 'median'.")
+    refused = np.flatnonzero(~(spreads < most))
     first = int(refused[-1]) + 1 if refused.size else 0
     above = spreads[first]
     if not between or first == 0 or above <= 0:
         return grid[first]
     # The logarithm of a spread falls about linearly in that of the bandwidth.
-    share = math.log(spreads[first - 1] / threshold) / math.log(spreads[first - 1] / above)
+    share = math.log(spreads[first - 1] / most) / math.log(spreads[first - 1] / above)
     return grid[first - 1] * (grid[first] / grid[first - 1]) ** share
 
 
@@ -264,10 +257,9 @@ def bandwidth_from_pairs(
             "are equal there, which has probability 0 at every bandwidth; leave such pairs out."
         )
     if (mean := squares[labels].mean()) == 0:
-        raise ValueError(
-            "first, second: all pairs that are the same have equal rows, so that no bandwidth is "
-            "too small for them; add pairs of different items of one class."
-        )
+        received = "all pairs that are the same have equal rows"
+        why = "no bandwidth is too small for them; add pairs of different items of one class."
+        raise ValueError(f"first, second: {received}, so that {why}")
     alike, ratios = squares[labels] / mean, squares[~labels] / mean
 
     # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)). It

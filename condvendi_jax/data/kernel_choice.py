@@ -25,13 +25,11 @@ _NEGLIGIBLE = 1e-6
 _few_values = compiled_elsewhere(kernel_classes.of_all)
 
 
-def check(
-    paired: bool, kernels: tuple[KernelChoice, ...], rule: str | None
-) -> tuple[KernelChoice, ...]:
+def check(paired: bool, asked: Sequence[KernelChoice], rule: str | None) -> Sequence[KernelChoice]:
     """Checks the kernels. Returns one for each array, or None where a rule will choose it."""
-    if not paired and kernels[1] is not None:
+    if not paired and asked[1] is not None:
         raise ValueError("prompts: expected beside prompt_kernel, received None.")
-    given = kernels if paired else kernels[:1]
+    given = asked if paired else asked[:1]
     for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
         if kernel is not None and not isinstance(kernel, bandwidth.RuledBandwidth):
             kernel_classes.check_kernel(kernel, name=name)
@@ -124,9 +122,7 @@ def refuse_ids(outputs: Any) -> None:
         )
 
 
-def _count_as_repeated(
-    models: Sequence[Rows], given: Sequence[Any], rule: str | None, similar: bool
-) -> bool:
+def _count_as_repeated(models: Sequence[Rows], given: Any, rule: Any, similar: bool) -> bool:
     """Whether prompts are equal or different, and repeat: more than half of the rows, or enough."""
     if rule is None or not models[0].paired or similar and given[1] is None:
         return False
@@ -155,9 +151,7 @@ def _resampled(pairs: Rows) -> tuple[jax.Array, ...]:
     return tuple(take(array, chosen) for array in pairs.arrays)
 
 
-def _compared(
-    models: Mapping[str, Rows], content: Mapping[str, Mapping[str, Any]], role: str
-) -> tuple[Any, ...]:
+def _compared(models: Mapping[str, Rows], content: Mapping[str, Any], role: str) -> tuple[Any, ...]:
     """What the default rule compares: points, prompts, labels, weights, of outputs or prompts."""
     # All models weigh the same, and so do all prompts of a model for which no weights are given.
     parts, start, every = [], 0, [*models.values()]

@@ -231,10 +231,9 @@ class Gaussian(Kernel):
         return f"Gaussian(bandwidth={bandwidth}{unit})"
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        difference = jnp.subtract(x, y)
+        apart = jnp.subtract(x, y)
         # Scaled first: the square of a distance may leave the range of the dtype.
-        scaled = difference / self.bandwidth.astype(difference.dtype)
-        return jnp.exp(-jnp.sum(jnp.square(scaled)) / 2)
+        return jnp.exp(-jnp.sum(jnp.square(apart / self.bandwidth.astype(apart.dtype))) / 2)
 
     def with_bandwidth(self, bandwidth: float | jax.Array) -> "Gaussian":
         return Gaussian(bandwidth, unit=self.unit)
@@ -264,8 +263,7 @@ class Gaussian(Kernel):
         if self.unit is not None:
             return _ROUNDING
         # The fourth mean of |x| is near the mean over the pairs where k is not small.
-        centred = points.astype(np.float64) - points.mean(axis=0, dtype=float)
-        squares = np.square(centred).sum(axis=1)
+        squares = np.square(points.astype(float) - points.mean(axis=0, dtype=float)).sum(axis=1)
         return _ROUNDING * (1 + float(np.mean(squares**4) ** 0.25) / float(self.bandwidth) ** 2)
 
     def prepare(self, points: jax.Array) -> Any:
@@ -379,10 +377,9 @@ class Indicator(Kernel):
         limits = jnp.finfo(points.dtype)
         tiny, beyond = _bad_labels(points)
         if tiny.any():
-            raise ValueError(
-                f"{name}: cv.Indicator cannot tell numbers below {float(limits.tiny):.0e} from "
-                f"zero; received one in row {int(tiny.argmax())}. Number the labels from 0."
-            )
+            small = f"numbers below {float(limits.tiny):.0e} from zero"
+            received = f"received one in row {int(tiny.argmax())}. Number the labels from 0."
+            raise ValueError(f"{name}: cv.Indicator cannot tell {small}; {received}")
         if beyond.any():
             raise ValueError(
                 f"{name}: cv.Indicator compares labels in {points.dtype}, which tells whole "

@@ -236,7 +236,6 @@ def _make(
             whole = isinstance(checked, np.ndarray) and checked.dtype.kind == "i"
             pairs = pairs.weighed(shares_of(checked), copies=checked if whole else None)
         made[name] = pairs._but(**about[name])
-
     if together:
         prompts_by_model([*made.values()])
     once = shared and len({id(rows["weights"]) for rows in models.values()}) == 1

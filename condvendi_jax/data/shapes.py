@@ -21,26 +21,22 @@ def are_labels(values: Any) -> bool:
     return checks.to_numpy(values).dtype.kind in "iub"
 
 
-def labelled(
-    models: Mapping[str, Mapping[str, Any]], kernels: Sequence[Any], similar_prompts: bool
-) -> list[str]:
+def labelled(models: Mapping[str, Any], kernels: Sequence[Any], similar_prompts: bool) -> list[str]:
     """Which arrays are labels in all models; refuses them under distances, and texts as outputs."""
     roles = next(iter(models.values()))
     labels = [r for r in roles if all(are_labels(arrays[r]) for arrays in models.values())]
     for role, kernel in zip(("outputs", "prompts"), kernels, strict=True):
         if role in labels and not is_equality(kernel):
-            raise ValueError(
-                f"{role}: expected embeddings [n, d] under {kernel!r}, received labels, which are "
-                "equal or different: leave the kernel out, or pass embeddings."
-            )
+            expected = f"expected embeddings [n, d] under {kernel!r}, received labels"
+            mend = "leave the kernel out, or pass embeddings."
+            raise ValueError(f"{role}: {expected}, which are equal or different: {mend}")
     if "prompts" in labels and similar_prompts:
         raise ValueError("prompts: expected embeddings for similar_prompts, received labels.")
     for arrays in models.values():
         if "outputs" in labels and any(isinstance(x, str) for x in arrays["outputs"]):
-            raise TypeError(
-                "outputs: received texts, which cv.evaluate and cv.compare embed; expected "
-                "embeddings [n, d], or integers that say which are equal."
-            )
+            expected = "expected embeddings [n, d], or integers that say which are equal."
+            received = "received texts, which cv.evaluate and cv.compare embed"
+            raise TypeError(f"outputs: {received}; {expected}")
     return labels
 
 
@@ -83,9 +79,8 @@ def unpacked(values: Any, name: str) -> Any:
     record = record[-1] if isinstance(record, (list, tuple)) and record else record
     if isinstance(record, Mapping):
         received = f"received dictionaries of {', '.join(map(str, record))[:200]}"
-        mend = (
-            f"[row['answer'] for row in {name}], or of chats [row[-1]['content'] for row in {name}]"
-        )
+        rows = f"for row in {name}]"
+        mend = f"[row['answer'] {rows}, or of chats [row[-1]['content'] {rows}"
         raise TypeError(f"{name}: {received}. Pass texts: {mend}. cv.read_records reads files.")
     return checks.as_array(values, name=name) if hasattr(values, "detach") else values
 

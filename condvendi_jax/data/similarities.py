@@ -150,9 +150,8 @@ def _rows_of(labels: Any, n: int, name: str = "prompts") -> dict[Any, np.ndarray
     """The rows of each label; all rows have the label None where there are none."""
     if labels is None:
         return {None: np.arange(n)}
-    distinct, numbers = labelling.check_labels(labels, n, name=name)
-    rows = (np.flatnonzero(numbers == k) for k in range(len(distinct)))
-    return labelling.by_label(distinct, rows)
+    distinct, kinds = labelling.check_labels(labels, n, name=name)
+    return labelling.by_label(distinct, (np.flatnonzero(kinds == k) for k in range(len(distinct))))
 
 
 def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
@@ -175,10 +174,9 @@ def _blocks(given: Any, prompts: Any) -> dict[Any, tuple[np.ndarray, np.ndarray]
     for label in {**checked, **rows_of}:
         sizes = len(rows_of.get(label, ())), len(checked.get(label, ()))
         if sizes[0] != sizes[1]:
-            raise ValueError(
-                f"similarities of prompt {label!r}: expected a matrix of its {sizes[0]:,} rows in "
-                f"prompts, which has a label for each row, received one of {sizes[1]:,}."
-            )
+            expected = f"expected a matrix of its {sizes[0]:,} rows in prompts"
+            received = f"which has a label for each row, received one of {sizes[1]:,}."
+            raise ValueError(f"similarities of prompt {label!r}: {expected}, {received}")
     return {label: (rows_of[label], matrix) for label, matrix in checked.items()}
 
 
@@ -227,10 +225,9 @@ def unpacked(
         return models, kernels, False
     alone = kernels[0] is None and is_equality(kernels[1])
     if count < len(every) or not alone or any("prompts" in arrays for arrays in models.values()):
-        raise ValueError(
-            "outputs: received similarities, which hold prompts and a kernel; pass those of all "
-            "models, and leave out prompts and kernels beside them."
-        )
+        received = "received similarities, which hold prompts and a kernel"
+        mend = "pass those of all models, and leave out prompts and kernels beside them."
+        raise ValueError(f"outputs: {received}; {mend}")
     if len({given.prompts is None for given in every}) > 1:
         raise ValueError("outputs: expected similarities with prompts of all models, or of none.")
     width, arrays, numbers = max(given.vectors.shape[1] for given in every), {}, dict[Any, int]()

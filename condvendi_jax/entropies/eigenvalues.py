@@ -13,8 +13,7 @@ from condvendi_jax.base import checks, devices
 # In eps of the largest eigenvalue: zero eigenvalues of a rank-deficient Gram come out at a few eps
 # of it (4.4 at n = 4,000), and an order below 1 would count each of them as a mode.
 NOISE_FLOOR = 16
-# In eps: a squared norm this near to one is that of identical rows, of rank one.
-RANK_ONE = 16
+RANK_ONE = 16  # In eps: a squared norm this near to one is that of identical rows, of rank one.
 # How far right eigenvalues may move their sum and the sum of their squares, in n eps and in
 # sqrt(n) eps of the largest. Measured: 1 and 1.8 at most, over many Grams of 2 to 2,000 points.
 _TRACE_TOLERANCE = 4

@@ -203,8 +203,7 @@ def fold_pairs(
 
     def hop(_: Any, state: Any) -> Any:
         other, carry = state
-        # The next block is under way meanwhile.
-        following = shift(layout, other, 1)
+        following = shift(layout, other, 1)  # The next block is under way meanwhile.
         shared, go, stay = visit(other, everything, everything, carry)
         return following, (shared, shift(layout, go, 1), stay)
 

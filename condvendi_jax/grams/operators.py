@@ -283,9 +283,8 @@ class TiledGram(OfPoints):
         return sums.squared_norms(self.tiles)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
-        rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
-        columns = columns if vectors.shape[0] == rows else self.place(columns)
+        columns = columns if vectors.shape[0] == self._rows.shape[0] else self.place(columns)
         (product,) = sums.matvecs(self.tiles, (columns,))
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
@@ -471,8 +470,7 @@ def _merged(kernel: Kernel, points: Any) -> FeatureGram | None:
     count, kinds = checks.distinct_rows(points)
     if 2 * count > len(points):
         return None
-    distinct = points[np.unique(kinds, return_index=True)[1]]
-    matrix = DenseGram.from_points(kernel, distinct).matrix
+    matrix = DenseGram.from_points(kernel, points[np.unique(kinds, return_index=True)[1]]).matrix
     values, vectors = eigenvalues.decomposed(np.asarray(matrix) / count)
     return FeatureGram((vectors * np.sqrt(count * values))[kinds])
 

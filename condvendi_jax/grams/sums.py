@@ -174,8 +174,7 @@ def _sums_and_gradients(
             points = (selected(perturbed[1], part.points) for part in (rows, columns))
             moving = selected(perturbed[0], tiles.kernels), *points
             gradients = jax.grad(total, (1, 2, 3), has_aux=True)
-            pairs = [gradients(subset, *moving) for subset in tiles.subsets]
-            pulled, sums = zip(*pairs, strict=True)
+            pulled, sums = zip(*[gradients(s, *moving) for s in tiles.subsets], strict=True)
             shared, to_rows, to_columns = zip(*pulled, strict=True)
             return shared, (None, to_rows), (jnp.stack(sums, axis=-1), to_columns)
 

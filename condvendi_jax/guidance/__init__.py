@@ -196,8 +196,7 @@ def vendi(
       >>> print(np.asarray(updates).round(2).ravel())
       [-0.7  0.7]
     """
-    entropy = Entropy(order=order, truncation=truncation)
-    return _transformation(entropy, {"output_kernel": output_kernel}, (), window)
+    return _transformation(Entropy(order, truncation), {"output_kernel": output_kernel}, (), window)
 
 
 def conditional_vendi(
@@ -221,10 +220,9 @@ def conditional_vendi(
       prompt_kernel: the kernel of the flattened prompts.
       prompt_size: how many numbers a prompt has, for the memory of prompts.
     """
-    entropy = Entropy(order=order, truncation=truncation)
     kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
     size = checks.check_count(prompt_size, name="prompt_size", minimum=1)
-    return _transformation(entropy, kernels, (size,), window)
+    return _transformation(Entropy(order, truncation), kernels, (size,), window)
 
 
 def rke(*, output_kernel: Kernel, window: int = 300) -> optax.GradientTransformationExtraArgs:
@@ -271,8 +269,7 @@ def _transformation(
             memory.check(window + shape[0], checks.compute_dtype())
         zeros = functools.partial(jnp.zeros, dtype=checks.compute_dtype())
         rows = tuple(zeros((window, size)) for size in (math.prod(shape[1:]), *prompt_sizes))
-        filled = jnp.zeros((window,), bool)
-        zero = jnp.zeros((), jnp.int32)
+        filled, zero = jnp.zeros((window,), bool), jnp.zeros((), jnp.int32)
         squares = None if needs_spectrum else (zeros((window,)), zeros((window,)))
         return GuidanceState(given, rows, filled, zero, skipped=zero, squares=squares)
 
@@ -290,9 +287,7 @@ def _transformation(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _gradient(
-    entropy: Entropy, batch: tuple[jax.Array, ...], state: GuidanceState
-) -> tuple[jax.Array, jax.Array]:
+def _gradient(entropy: Entropy, batch: Any, state: GuidanceState) -> tuple[jax.Array, jax.Array]:
     """The gradients `[b, d]`, zero where they are not finite, and how many latents were skipped."""
     present, (latents, *prompts) = finite_rows(batch)
     b, squares = len(present), state.squares

@@ -35,12 +35,9 @@ from condvendi_jax.spectra.pair_sums import to_float64
 from condvendi_jax.statistics import reasons
 from condvendi_jax.statistics.influences import Error, group_influences
 
-# More labels than this make the sums of all pairs of labels too large.
-_MANY_LABELS = 50
-# Numbers of the blocks of prompts that are compared at once.
-_ENTRIES = 2**22
-# A total weight below this share of its terms is rounding.
-_ROUNDING = 1e-12
+_MANY_LABELS = 50  # More labels than this make the sums of all pairs of labels too large.
+_ENTRIES = 2**22  # Numbers of the blocks of prompts that are compared at once.
+_ROUNDING = 1e-12  # A total weight below this share of its terms is rounding.
 
 
 @takes_data
@@ -319,9 +316,7 @@ class _Multiplier(Kernel):
 
 
 @functools.partial(programs.compiled, static_argnums=(2, 3))
-def _sums_by_block(
-    kernels: tuple[Kernel, ...], blocks: Any, width: int, terms: tuple[str, ...]
-) -> jax.Array:
+def _sums_by_block(kernels: Any, blocks: Any, width: int, terms: tuple[str, ...]) -> jax.Array:
     """Sums over i < j of weights times k(i, j)^2 by columns, `[blocks, terms, width, width]`."""
 
     def compute(block: Any) -> jax.Array:

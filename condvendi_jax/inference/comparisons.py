@@ -273,8 +273,7 @@ def with_texts(
         of_model = [text.strip() for text in dataset.texts[name]]
         common = answers.recurring(of_model, pairs.prompt_kinds[1].tolist())
         left_out += [text for text in of_model if text in common]
-        rows = np.flatnonzero([text not in common for text in of_model])
-        fewer[name] = pairs.gathered().rows(rows)
+        fewer[name] = pairs.gathered().rows(np.flatnonzero([t not in common for t in of_model]))
     if not left_out:
         return comparison
     main, first = comparison.main[0], comparison.first
@@ -407,13 +406,11 @@ def _tested_ranking(
     return Ranking(*scores, tuple(differences), letters, **more)
 
 
-def _letters(
-    values: Mapping[str, float], differences: Sequence[Difference], level: float
-) -> dict[str, str]:
+def _letters(names: Iterable[str], pairs: Sequence[Difference], level: float) -> dict[str, str]:
     """The letters of models; empty for those of two that are not tested."""
-    apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
-    none = {name: "" for d in differences if math.isnan(d.p_value) for name in d[:2]}
-    return {**letter_display(list(values), apart), **none}
+    apart = {frozenset(d[:2]) for d in pairs if d.adjusted <= level}
+    none = {name: "" for d in pairs if math.isnan(d.p_value) for name in d[:2]}
+    return {**letter_display(list(names), apart), **none}
 
 
 def _by_quality(qualities: Mapping[str, Quality], tests: _Tests) -> Ranking:

@@ -31,10 +31,8 @@ FEWEST_UNITS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
 # Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
 # this share of modes among the rows it does not matter; of groups of rows, up to a larger one.
 _MODES, _MODES_OF_GROUPS = 0.1, 0.5
-# A choice: at orders other than 2 each group costs a spectrum.
-DEFAULT_GROUPS = 20
-# Below this number of rows a deletion leaves a single row, and every score of it is 1.
-FEWEST_ROWS = 3
+DEFAULT_GROUPS = 20  # A choice: at orders other than 2 each group costs a spectrum.
+FEWEST_ROWS = 3  # Below it a deletion leaves a single row, and every score of that is 1.
 
 
 class Groups(NamedTuple):
@@ -66,15 +64,13 @@ class Groups(NamedTuple):
         return leaving_of(pairs.shares, self.membership, self.count)
 
 
-def deal(
-    count: int | None, key: jax.Array | None, kinds: np.ndarray, numbers: np.ndarray
-) -> Groups:
-    """Deals rows to groups, those of one of `kinds` together; each counts as `numbers` `[n]`.
+def deal(count: int | None, key: jax.Array | None, kinds: np.ndarray, copies: np.ndarray) -> Groups:
+    """Deals rows to groups, those of one of `kinds` together; each counts as `copies` `[n]`.
 
     Where all kinds are equal, or all differ, rows are dealt one by one.
     """
-    n, sizes = len(kinds), np.bincount(kinds, numbers)
-    repeated = numbers.dtype.kind in "iu" and numbers.max() > 1
+    n, sizes = len(kinds), np.bincount(kinds, copies)
+    repeated = copies.dtype.kind in "iu" and copies.max() > 1
     alone = sizes.size == 1 or (sizes.size == n and not repeated)
     if count is None:
         return Groups(np.arange(n), "rows") if alone else Groups(kinds, "rows of one prompt")
@@ -245,18 +241,16 @@ def row_influences(
     return Influences(whole, changes, sloped.deletions is not None, sloped.pair_sums)
 
 
-def _by_influences(
-    pairs: Pairs, influences: Influences, units: Groups, reason: str | None
-) -> Errors:
+def _by_influences(pairs: Pairs, computed: Influences, units: Groups, reason: str | None) -> Errors:
     """The errors from the influences of units, or from their deletions; NaN for a `reason`."""
-    whole, of_units = influences.decomposition, influences_of_units(influences, pairs, units)
+    whole, of_units = computed.decomposition, influences_of_units(computed, pairs, units)
     if reason is not None:  # Deletions of so many rows would take too long: there is no error.
         words = f"derivatives make errors too small if {reason}: give fewer groups (groups=20)"
         checks.warn(f"there are no standard errors (NaN): {words}.")
         of_units, reason = PerScore(*(np.full_like(x, np.nan) for x in of_units)), Reason(words)
     _warn_of_noise(map(is_noisy, of_units))
     by = ErrorsBy("influences", units.independent(pairs), units.units, reason)
-    rows: Any = {"pairs": pairs, "units": units, "pair_sums": influences.pair_sums}
+    rows: Any = {"pairs": pairs, "units": units, "pair_sums": computed.pair_sums}
     return Errors(whole, _errors_of(whole, of_units, by, [reason] * 3), errors_by=by, **rows)
 
 

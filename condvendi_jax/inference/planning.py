@@ -301,8 +301,7 @@ def _spread(two: Sequence[Population], several: bool, rows_match: bool) -> Sprea
         of_models = [parts for parts in maybe if parts is not None]
         if len(of_models) < len(two):
             raise ValueError("pilot: expected answers of equal weight to each prompt.")
-        # By a number of the prompt that both models share.
-        values = [
+        values = [  # By a number of the prompt that both models share.
             dict(zip(number.tolist(), c.similarity[model.answers.kind].tolist(), strict=True))
             for number, model, c in zip(prompts_by_model(points)[1], two, of_models, strict=True)
         ]

@@ -442,7 +442,6 @@ def components_of(answers: Answers, inside: Inside) -> shrinkage.Components | No
     twice = points.arrays[:1] * 2, points.kernels[:1] * 2
     twice = Pairs.trusted(*twice, n=points.n, weights=points.weights)
     squares: Any = answers._replace(points=twice).inside().prompt
-    # Of each answer with the others; copies are alike.
-    return shrinkage.of_sums(
+    return shrinkage.of_sums(  # Of each answer with the others; copies are alike.
         inside.prompt[0] / one + copies - 1, squares[2] / one + copies - 1, copies, kind, k.size
     )

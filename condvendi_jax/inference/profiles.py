@@ -44,8 +44,7 @@ _CHEAP = 10_000
 # drawn, of which so many at least are needed.
 _MOST_PAIRS, _FEWEST_DRAWN = 2**28, 100
 _ENTROPY = Entropy(order=2)
-# Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
-_DRAWS = 5000
+_DRAWS = 5000  # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _AT_ONCE = 50
 _LARGEST = 1e300  # Squares that are larger may overflow where they are added.
 _TIES = 1e-5  # Relative: draws that are as large but for rounding count as larger.
@@ -129,8 +128,7 @@ def of_plan(
     if asked and refused:
         raise ValueError(f"profile: expected {refused}.")
     cheap = len(pairs) > 1 and sum(rows.n for rows in pairs.values()) <= _CHEAP
-    few = min(rows.total for rows in pairs.values()) < FEWEST_ROWS
-    if refused or few or not (asked or cheap):
+    if refused or min(rows.total for rows in pairs.values()) < FEWEST_ROWS or not (asked or cheap):
         return None
     return _of_pairs(pairs, plan, None, LADDER, level, differ)
 
@@ -269,9 +267,7 @@ def _populations(
     leaves = {index: jax.tree.leaves(kernels[index]) for index in moving}
     traced = all(any(x is kernels[k].bandwidth for x in leaves[k]) for k in moving)
 
-    def along(
-        function: Callable[..., jax.Array], points: Pairs, factors: Sequence[int], *given: Any
-    ) -> np.ndarray:
+    def along(function: Any, points: Pairs, factors: Sequence[int], *given: Any) -> np.ndarray:
         """The function at every multiple, `[m, ...]`; `factors` are the numbers of the kernels."""
         moved = tuple(k for k, factor in enumerate(factors) if factor in moving)
         if traced:

@@ -299,9 +299,8 @@ class PromptTable(Result):
             limits.append(f"prompts without a similarity, because they have one output: {alone:,}")
         apart, same = (sum(one.similarity == end for one in self.prompts) for end in (0, 1))
         if apart or same:
-            limits.append(
-                f"all outputs count as different: {apart:,} prompts; as the same: {same:,}"
-            )
+            limits.append(f"all outputs count as different: {apart:,} prompts")
+            limits.append(f"as the same: {same:,}")
         notes += ["; ".join(limits)] if limits else []
         return [f"{len(self.prompts):,} prompts, the least diverse first", *table, *notes]
 

@@ -143,9 +143,8 @@ def mean_over_prompts(by_prompt: np.ndarray, unit: np.ndarray, count: int) -> Er
     sizes = np.bincount(unit, minlength=count)
     apart = np.bincount(unit, by_prompt - value, count)
     scale = math.sqrt(count * independent / (independent - 1)) / unit.size
-    error = root_mean_square(scale * apart)
     changes = apart / np.maximum(unit.size - sizes, 1)  # What the mean loses without each unit.
-    ends = intervals.prompt_mean(value, error, changes, sizes / unit.size)
+    ends = intervals.prompt_mean(value, root_mean_square(scale * apart), changes, sizes / unit.size)
     return Error(value, scale * apart[None], "prompts", independent - 1, ends=ends)
 
 

@@ -190,10 +190,8 @@ def doubted(answers: Sequence[str], prompts: Sequence[Any]) -> dict[str, tuple[i
 
 def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
     """Return a line for each kind of answers that are `doubted`, with number and example."""
-    return [
-        f"{count:,} of {len(answers):,} {what}, for example {example[:80]!r}"
-        for what, (count, example) in doubted(answers, prompts).items()
-    ]
+    kinds, total = doubted(answers, prompts).items(), len(answers)
+    return [f"{n:,} of {total:,} {what}, for example {one[:80]!r}" for what, (n, one) in kinds]
 
 
 def recurring(answers: Sequence[str], prompts: Sequence[Any]) -> set[str]:

@@ -18,8 +18,7 @@ _REASONS = r"think|thought|reason|scratchpad|\bcot\b|deliberat|monolog|ponder"
 _ANSWERS = "answer|response|output|completion|solution|result|final"
 _ROLES = f"(?:final )?(?:{_ANSWERS}|assistant|model|bot|ai)"
 _FLAGS = re.DOTALL | re.IGNORECASE
-# Elements of pages and drawings are a part of what a model writes.
-_HTML = re.compile(
+_HTML = re.compile(  # Elements of pages and drawings are a part of what a model writes.
     "!doctype|[abipqsu]|h[1-6r]|br|dl|em|li|ol|td|th|tr|ul|sub|sup|div|nav|pre|img|svg|html|head|"
     "body|code|main|math|form|font|span|text|title|table|small|strong|center|figure|section|article|header|"
     "iframe|canvas|script|style|details|summary|blockquote"

@@ -192,9 +192,8 @@ def _read_csv(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
     try:
         with files.open_text(path, "") as stream:
             head = next(stream, "")
-            between = (
-                "\t" if ending(path) == ".tsv" else next((m for m in ",;\t" if m in head), ",")
-            )
+            marks = "\t" if ending(path) == ".tsv" else ",;\t"
+            between = next((mark for mark in marks if mark in head), marks[0])
             lines = stream if head.startswith("sep=") else itertools.chain([head], stream)
             reader = csv.reader(lines, strict=True, delimiter=between)
             for cells in reader:
@@ -222,9 +221,8 @@ def _read_columns(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
             if kind == ".parquet":
                 batches = package.ParquetFile(stream).iter_batches()
             else:
-                is_file = stream.peek(6)[:6] == b"ARROW1"
-                opened = package.open_file if is_file else package.open_stream
-                batches = opened(stream).read_all().to_batches()
+                read = package.open_file if stream.peek(6)[:6] == b"ARROW1" else package.open_stream
+                batches = read(stream).read_all().to_batches()
             yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: cannot be read as {kind[1:].title()}: {error}") from error

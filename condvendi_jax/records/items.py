@@ -160,10 +160,8 @@ def _column(table: Texts, named: str | None, names: Sequence[str], what: str) ->
     if named is None:
         _refuse_numbers(table.path, [",".join(columns)])
     wanted = repr(named) if named is not None else " or ".join(names)
-    raise ValueError(
-        f"{table.path}: has no column {wanted} for its {what}; its columns are "
-        f"{', '.join(columns)}.{''.join(_saved(table, name) for name in columns)}"
-    )
+    lacks = f"has no column {wanted} for its {what}; its columns are {', '.join(columns)}."
+    raise ValueError(f"{table.path}: {lacks}{''.join(_saved(table, name) for name in columns)}")
 
 
 def list_images(folder: files.StrPath, *, below: bool = False) -> list[pathlib.Path]:

@@ -25,8 +25,7 @@ from condvendi_jax.records.record import Fields, Record, Row, answer_field, valu
 ASKED_ONCE = "the answers of one request count as independent, as most prompts have one request"
 _SHOWN = 10
 _CALLED = re.compile(r'"(tool_calls": \[\{|type": "tool_use"|function_?call": \{)', re.IGNORECASE)
-# Fields that may number the answers to a prompt.
-_COUNTED = re.compile(
+_COUNTED = re.compile(  # Fields that may number the answers to a prompt.
     r"(?:^|_)(?:id|uuid|seed|sample|index|idx|epoch|time|timestamp|attempt|run|trial)(?:_|$)", re.I
 )
 
@@ -306,10 +305,9 @@ def _by_model(
     for model, parts in rows_of.items():
         if len({(path in given, rows[0].model is None) for path, rows in parts.items()}) > 1:
             *_, last = parts
-            raise ValueError(
-                f"{' and '.join(map(str, parts))} hold answers of {model!r}, which not all of "
-                f"them name alike: give each file a name of its own, as other={last}."
-            )
+            held = f"hold answers of {model!r}, which not all of them name alike"
+            mend = f"give each file a name of its own, as other={last}."
+            raise ValueError(f"{' and '.join(map(str, parts))} {held}: {mend}")
         said = {f"{p}": [(row.asked.text, row.answer) for row in parts[p]] for p in parts}
         for line, *_, mend in matching.copies(said):
             checks.warn(f"{line}, and both count. {mend}.")
@@ -403,19 +401,16 @@ def _repeats(seen: Mapping[int, tuple[Any, str, dict[Any, Any]]]) -> dict[int, i
     """The first line of each repeated record; none unless a field numbers those of a prompt."""
     first: dict[Any, int] = {}
     lines = {line: first.setdefault(whole, line) for line, (whole, *_) in seen.items()}
-    repeated = {line: earlier for line, earlier in lines.items() if earlier < line}
     records = [seen[line] for line in first.values()]
     prompts = {prompt for _, prompt, _ in records}
     for field in dict.fromkeys(name for *_, counted in records for name in counted):
         numbered = {(prompt, str(counted.get(field))) for _, prompt, counted in records}
         if len(numbered) == len(records) > len(prompts):
-            return repeated
+            return {line: earlier for line, earlier in lines.items() if earlier < line}
     return {}
 
 
-def _summary(
-    rows: Sequence[Row], left_out: int, fields: Mapping[str, list[str]], cut: dict[str, int]
-) -> str:
+def _summary(rows: Sequence[Row], left_out: int, fields: Any, cut: dict[str, int]) -> str:
     shown = [(f"field{'s' * (len(n) > 1)}", listed([*map(repr, n)])) for n in fields.values()]
     said, asked = map(" ".join, shown)
     prompts = len({identity(row.asked.text) for row in rows})

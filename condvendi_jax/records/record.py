@@ -37,8 +37,7 @@ _CHATS = ("messages", "conversations", "conversation")
 _VARIES = 0.05  # The least share of prompts whose texts differ.
 _DISTINCT = 0.25  # The share of prompts with texts of their own, from which a field may answer.
 _DEEPEST, _SHOWN = 3, 4
-# Fields that seldom hold answers: they are never chosen.
-_NOTES = re.compile(
+_NOTES = re.compile(  # Fields that seldom hold answers: they are never chosen.
     r"reason|thought|thinking|rationale|explan|\bcot\b|critique|feedback|comment|judg|grad(e|ing)"
     r"|meta|categor|topic|subject|source|title|author|descr|finish|stop|status|error|warning|type"
     r"|role|lang|split|date|time|stamp|hash|uuid|url|path|file|version|config|param|log|usage|ideal"

@@ -159,10 +159,9 @@ def check_texts(given: Any, models: Mapping[str, Pairs], what: str) -> dict[str,
     for model, pairs in models.items():
         name, items = f"{what} of {model}", given[model]
         if isinstance(items, (str, bytes)) or len(items) != pairs.n:
-            raise ValueError(
-                f"{name}: expected a list of {pairs.n:,}, one for each row of the embeddings and "
-                f"in their order, received {type(items).__name__} of length {len(items):,}."
-            )
+            expected = f"expected a list of {pairs.n:,}, one for each row of the embeddings"
+            received = f"received {type(items).__name__} of length {len(items):,}."
+            raise ValueError(f"{name}: {expected} and in their order, {received}")
         checked[model] = what == "outputs" and pictures.checked(items, name) or list(items)
         for row, item in enumerate(checked[model]):
             if not isinstance(item, (str, os.PathLike, pictures.Content)):

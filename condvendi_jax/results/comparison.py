@@ -61,11 +61,9 @@ class SharedPrompts(NamedTuple):
         few = {two: count for two, count in self.pairs.items() if not self.enough(count, two)}
         if not few:
             return None
-        return Reason(
-            f"{self._in_words(few)} share fewer than {FEWEST_TESTED} prompts; pass "
-            "one_population=True (--one_population) if the prompts of all models are samples of "
-            "one population"
-        )
+        start = f"{self._in_words(few)} share fewer than {FEWEST_TESTED} prompts; pass"
+        mend = "one_population=True (--one_population) if the prompts of all models are samples of"
+        return Reason(f"{start} {mend} one population")
 
     @property
     def apart(self) -> Reason | None:
@@ -83,15 +81,12 @@ class SharedPrompts(NamedTuple):
         numbers = tables.listed([f"{count:,} ({name})" for name, count in self.models.items()])
         if not max(self.pairs.values()):
             return f"Prompts differ, so scores do not show which model is more diverse: {numbers}"
-        return (
-            f"Prompts differ: scores are of each model's own, {numbers}; two models are compared "
-            f"on those that both answer: {self._in_words(self.pairs)}"
-        )
+        two = f"two models are compared on those that both answer: {self._in_words(self.pairs)}"
+        return f"Prompts differ: scores are of each model's own, {numbers}; {two}"
 
     @staticmethod
     def _in_words(pairs: Mapping[tuple[str, str], int]) -> str:
-        words = [f"{one} and {two} ({count:,})" for (one, two), count in pairs.items()]
-        return tables.listed(words)
+        return tables.listed([f"{a} and {b} ({count:,})" for (a, b), count in pairs.items()])
 
     def as_dict(self) -> dict[str, Any]:
         pairs = [[*two, count] for two, count in self.pairs.items()]
@@ -364,10 +359,9 @@ class Comparison(Result):
         rated = [ranking for ranking in self.main if ranking.score == "quality" and several]
         lines += [f"{tables.capitalized(ranking.name)}: {ranking}" for ranking in rated]
         if left_out := {m: q.left_out for m, q in self.qualities.items() if q.left_out}:
-            words = tables.listed([f"{count:,} ({m})" for m, count in left_out.items()])
-            lines.append(
-                f"Prompts with too few {self.first.noun} for the draws, left out of good: {words}"
-            )
+            start = f"Prompts with too few {self.first.noun} for the draws, left out of good"
+            counts = [f"{count:,} ({m})" for m, count in left_out.items()]
+            lines.append(f"{start}: {tables.listed(counts)}")
         lines += ["", self.summary(), "", *evaluations.about_rows(self.evaluations.values())]
         covered = evaluations.of_kernels(evaluations.INTERVALS, self.bandwidths)
         said = {covered: not all(map(math.isnan, main.standard_errors.values()))}

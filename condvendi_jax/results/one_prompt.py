@@ -165,9 +165,8 @@ def in_a_sentence(models: Mapping[str, OnePrompt], noun: str = "outputs") -> str
     shown = [one.in_words() + (f" ({name})" if name else "") for name, one in by]
     start, end = f"Different {noun} to one prompt", ""
     if not single and any(one.left_out for one in models.values()):
-        counts = {one.prompts for one in models.values()}
-        several = f"{tables.span(counts)} prompts that were"
-        whose = "one prompt that was" if counts == {1} else several
+        asked = {one.prompts for one in models.values()}
+        whose = "one prompt that was" if asked == {1} else f"{tables.span(asked)} prompts that were"
         end = f", by the {whose} asked several times"
     elif len(single) == len(by):
         start += ", estimated from near prompts" if states == {"known"} else ", each asked once"

@@ -122,9 +122,8 @@ def over_bandwidths(profile: Any, score: str | None) -> Picture:
     bands_are = f"Bands: {1 - profile.level:.0%}, of a model at all bandwidths at once."
     if np.isnan(profile.bands.vendi).all() and profile.reason is not None:
         bands_are = f"Without bands: {profile.reason}."
-    caption = f"{bands_are} Dashed: the chosen bandwidth." + " Grey: all are at a limit." * bool(
-        at_limit.any()
-    )
+    grey = " Grey: all are at a limit." * bool(at_limit.any())
+    caption = f"{bands_are} Dashed: the chosen bandwidth.{grey}"
     picture, panel = started(title, caption, height=height)
     limit = profile.answers if name == "conditional" else 1
     if limit > 1:  # One over the similarity of two draws of so many answers.

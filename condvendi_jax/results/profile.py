@@ -55,8 +55,7 @@ class PairProfile(NamedTuple):
         """The state everywhere: 'A is more diverse than B at 0.4; not tested at 0.8 (why)'."""
         states, one, two = self.states, self.first, self.second
         places: dict[int | str, str] = {}
-        runs = itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
-        for state, run in runs:
+        for state, run in itertools.groupby(zip(states, widths, strict=True), lambda at: at[0]):
             ends = [f"{width:.3g}" for _, width in run]
             words = f"bandwidths from {ends[0]} to {ends[-1]}" if len(ends) > 1 else ends[0]
             places[state] = f"{places[state]} and at {words}" if state in places else f"at {words}"
@@ -151,10 +150,8 @@ class Profile(Result):
         names = ("order", "over", "seed", "level", "units", "groups", "reason", "multiples")
         names += ("sampled",) if self.sampled else ()
         shown = {name: getattr(self, name) for name in names} | {"bandwidths": self.chosen}
-        curves = {
-            name: dict(zip(self.models, map(curve, *self.curves(name)), strict=True))
-            for name in self.names
-        }
+        along = ((name, map(curve, *self.curves(name))) for name in self.names)
+        curves = {name: dict(zip(self.models, rows, strict=True)) for name, rows in along}
         counts = dict(zip(self.models, self.n, strict=True))
         return plain({**shown, "n": counts, "curves": curves, "pairs": self.pairs})
 

@@ -237,17 +237,15 @@ class Ranking(Result):
         alike = [d for d in self.differences if d.adjusted > self.level and d not in within]
         kinds = {self.equal: within, f"neither different nor {self.equal}": alike}
         lines = [f"{k}: {tables.listed([d.pair for d in two])}" for k, two in kinds.items() if two]
-        return tables.capitalized(
-            "; ".join(filter(None, [*lines, self._missed([*within, *alike])]))
-        )
+        return tables.capitalized("; ".join([*lines, *self._missed([*within, *alike])]))
 
-    def _missed(self, differences: Iterable[Difference]) -> str:
+    def _missed(self, differences: Iterable[Difference]) -> list[str]:
         ratios = [d.detectable for d in differences if math.isfinite(d.detectable)]
         if not ratios:
-            return ""
+            return []
         least, *most = dict.fromkeys(tables.percent(ratio) for ratio in (min(ratios), max(ratios)))
         pairs = f" (for some pairs, below {most[0]})" if most else ""
-        return f"this sample would miss differences below {least}{pairs}"
+        return [f"this sample would miss differences below {least}{pairs}"]
 
     def ranks(self) -> str:
         """The ranks that four models or more may have, and the interval of the first."""
@@ -286,9 +284,7 @@ class Ranking(Result):
         elif self.states == {"equal"}:
             words = f"The models are {self.equal}"
         else:
-            words = ": ".join(
-                filter(None, ["No difference is shown", self._missed(self.differences)])
-            )
+            words = ": ".join(["No difference is shown", *self._missed(self.differences)])
         pairs = turning and f" The order changes with the bandwidth ({tables.listed(turning)})."
         return f"{words}.{pairs or ''}"
 

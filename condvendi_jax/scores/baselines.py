@@ -141,8 +141,7 @@ def _fit(outputs: jax.Array, prompts: jax.Array, ridge: float) -> _Fit:
     mean = z[0] + jnp.mean(z - z[:1], axis=0)
     rows = (z - mean[None]) / math.sqrt(len(z))
     rows = jnp.concatenate([rows, jnp.sqrt(ridge).astype(z.dtype) * jnp.eye(z.shape[1])])
-    prompt = rows[:, outputs.shape[1] :]
-    return mean, jnp.linalg.qr(rows, mode="r"), jnp.linalg.qr(prompt, mode="r")
+    return mean, jnp.linalg.qr(rows, mode="r"), jnp.linalg.qr(rows[:, outputs.shape[1] :], mode="r")
 
 
 @jax.jit
@@ -191,8 +190,7 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
     given = checks.as_arrays({"outputs": outputs, "references": references})
     origin = None
     if kernel.shift_invariant and len({array.shape[1:] for array in given.values()}) == 1:
-        # One origin for both: they share a space.
-        origins = map(checks.origin_of, given.values())
+        origins = map(checks.origin_of, given.values())  # One origin for both: they share a space.
         origin = next((row for row in origins if row is not None), None)
     x, y = (checks.check_embeddings(a, name=k, origin=origin) for k, a in given.items())
     if x.shape[1] != y.shape[1]:

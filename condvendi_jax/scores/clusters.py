@@ -115,9 +115,8 @@ def scores_by_cluster(
     for computed in exact.compute_sets(points, rows, sizes, small, shares, entropy):
         by_cluster.update(zip(computed.sets.tolist(), computed.values, strict=True))
     for c in np.flatnonzero(sizes > _TOGETHER_UP_TO).tolist():
-        members = points.rows(np.flatnonzero(cluster == c))
-        (alone,) = computation.compute(members, (entropy,), method)
-        by_cluster[c] = alone.values.outputs
+        (one,) = computation.compute(points.rows(np.flatnonzero(cluster == c)), (entropy,), method)
+        by_cluster[c] = one.values.outputs
     scores = jnp.exp(jnp.stack([by_cluster[c] for c in range(sizes.size)]))
     return ClusterScores(names, sizes, scores, entropy.order, masses if weighted else sizes)
 

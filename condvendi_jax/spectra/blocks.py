@@ -118,9 +118,7 @@ class WeightedBlocks(WeightedGram):
 IN_BLOCKS = Blocks, WeightedBlocks
 
 
-def _eigenpairs(
-    matrices: np.ndarray, sizes: np.ndarray, vectors: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _eigenpairs(matrices: np.ndarray, sizes: np.ndarray, vectors: bool) -> tuple[np.ndarray, ...]:
     """Eigenvalues and vectors of the leading block of each matrix `[B, m, m]`, of these sizes."""
     values, columns = np.zeros(matrices.shape[:2], matrices.dtype), np.zeros_like(matrices)
     for size in np.unique(sizes):
@@ -139,18 +137,15 @@ def descending(parts: Sequence[Spectrum], n: int) -> tuple[np.ndarray, np.ndarra
     return np.pad(values[order], (0, max(n - values.size, 0)))[:n], order
 
 
-def slopes(
-    parts: Sequence[Spectrum], entropy: Entropy, n: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def slopes(parts: Sequence[Spectrum], entropy: Entropy, n: int) -> tuple[np.ndarray, ...]:
     """The entropy of all blocks, its derivatives in the weights of rows `[n]`, and eigenvalues."""
     values, order = descending(parts, n)
     by_value, rows, start = np.zeros(order.size, values.dtype), np.zeros(n, values.dtype), 0
     by_value[order[:n]] = entropy.slopes(values)[: order.size]
     for part in parts:
         of_part = by_value[start : start + part.values.size].reshape(part.values.shape)
-        of_rows = np.square(part.projections) @ of_part[:, :, None]
         there = part.weights > 0
-        rows[part.rows[there]] = of_rows[there, 0]
+        rows[part.rows[there]] = (np.square(part.projections) @ of_part[:, :, None])[there, 0]
         start += part.values.size
     return entropy.of_spectrum(values), rows, values
 

@@ -18,8 +18,7 @@ from condvendi_jax.spectra.order_two import FROBENIUS, Sloped
 from condvendi_jax.spectra.pair_sums import TERMS, Leaving
 from condvendi_jax.spectra.refinement import MatrixFree, Stored
 
-# Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md).
-_EXACT_UP_TO = 4096
+_EXACT_UP_TO = 4096  # Up to it all eigenvalues take seconds on two CPU cores (docs/how_fast.md).
 _SAMPLED_ROWS = 1024  # Rows whose rounding stands for that of all.
 
 
@@ -132,10 +131,9 @@ def score(
 ) -> Decomposition:
     """The scores of points by one entropy, of a truncation up to n; `unbiased` as `compute`."""
     if unbiased and entropy.needs_spectrum:
-        raise ValueError(
-            "unbiased: expected order 2 without truncation, of all pairs of rows, received "
-            f"{entropy}. Only a sum over pairs can leave out those of a row with itself."
-        )
+        expected = "expected order 2 without truncation, of all pairs of rows"
+        why = "Only a sum over pairs can leave out those of a row with itself."
+        raise ValueError(f"unbiased: {expected}, received {entropy}. {why}")
     (computed,) = compute(points, (entropy,), method, unbiased=unbiased)
     return decomposition(points, entropy, computed, unbiased)
 

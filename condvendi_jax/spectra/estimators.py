@@ -75,10 +75,8 @@ class Samplers:
         start_key, self._probe_key = jax.random.split(key)
         whole = [gram for gram in grams if not isinstance(gram, blocks.IN_BLOCKS)]
         norms = iter(_squared_norms(together(whole)) if whole else ())
-        self.members = [
-            Sampler(gram, float(next(norms)) if gram in whole else 0, budget=budget)
-            for gram in grams
-        ]
+        known = [(gram, float(next(norms)) if gram in whole else 0) for gram in grams]
+        self.members = [Sampler(gram, norm, budget=budget) for gram, norm in known]
         self._sampled = [sampler for sampler in self.members if not sampler.complete]
         if not self._sampled:
             return
@@ -212,10 +210,8 @@ class Sampler:
         if self.complete:
             values = self._eigenvalues
             return SpectralMeasure.of_eigenvalues(values, n=n, eps=eps, probes=self.probes)
-        alpha, beta, squares = (
-            np.concatenate([to_float64(getattr(state, name)) for state in self.batches])
-            for name in ("alpha", "beta", "squares")
-        )
+        parts = zip(*((s.alpha, s.beta, s.squares) for s in self.batches), strict=True)
+        alpha, beta, squares = (np.concatenate([*map(to_float64, part)]) for part in parts)
         count, mass = self.values.size, np.sum(self.values)
         # A - V diag(values) V^T consists of P A P and, in either of the two corners beside it, the
         # part of A V outside of the span of V. Tr P A^2 P has one such corner.

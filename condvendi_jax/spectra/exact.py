@@ -69,7 +69,6 @@ class Exact(Method):
             work = sum(np.square(weights).sum() for weights in several)
             if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK:
                 leaving = None
-
         with memory.explained(near.n, near.dtype):
             # One term at a time holds the vectors of one matrix.
             parts = [_term(grams[name], near.shares, leaving, entropy) for name in terms]

@@ -19,8 +19,7 @@ _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 # In eps of the largest squared length in a block, empirical: the inverse square root of a Gram of
 # columns cannot resolve shorter directions, which are left to the next block.
 _RESOLVED = 100
-# In eps of the largest eigenvalue, empirical: a product with A that is shorter is rounding.
-_NOISE = 8
+_NOISE = 8  # In eps of the largest eigenvalue, empirical: shorter products with A are rounding.
 # How many vectors of a recurrence are projected off at once. The room for later ones is not read.
 _TOGETHER = 16
 
@@ -87,9 +86,7 @@ def krylov_spaces(
     # Of a space that has some of its blocks: A times the last block `[rows, b]`, the longest column
     # of all such images, the basis, and A projected to it.
     def sweep(k: jax.Array, spaces: Any) -> Any:
-        blocks = tuple(
-            orthonormal(image, basis, _NOISE * eps * largest) for image, largest, basis, _ in spaces
-        )
+        blocks = tuple(orthonormal(x, basis, _NOISE * eps * most) for x, most, basis, _ in spaces)
         return tuple(map(functools.partial(extended, k), spaces, blocks, products.matvecs(blocks)))
 
     def extended(k: jax.Array, space: Any, block: jax.Array, image: jax.Array) -> Any:
@@ -150,14 +147,12 @@ def lanczos(
     def advanced(k: jax.Array, states: Any, basis: jax.Array, images: jax.Array) -> Any:
         ends = np.cumsum([state.following.shape[1] for state in states])
         parts = jnp.split(images, ends[:-1], axis=1)
-        return tuple(_extended(k, *pair, basis) for pair in zip(states, parts, strict=True))
+        return tuple(_extend(k, *pair, basis) for pair in zip(states, parts, strict=True))
 
     return lax.fori_loop(first, last, step, states)
 
 
-def _extended(
-    k: jax.Array, state: Tridiagonals, image: jax.Array, basis: jax.Array
-) -> Tridiagonals:
+def _extend(k: jax.Array, state: Tridiagonals, image: jax.Array, basis: jax.Array) -> Tridiagonals:
     """Step k, from the images of the vectors that follow."""
     eps = jnp.finfo(state.alpha.dtype).eps
     current = state.following
@@ -171,8 +166,7 @@ def _extended(
         known = lax.dynamic_slice_in_dim(history, part * size, size, axis=1)
         return image - _einsum("pkn,pk->pn", known, _einsum("pkn,pn->pk", known, image))
 
-    # A probe at a time: its vectors lie together.
-    image = image.T
+    image = image.T  # A probe at a time: its vectors lie together.
     for _ in range(2):
         image = lax.fori_loop(0, k // size + 1, apart, image)
     image = image.T
@@ -217,8 +211,7 @@ def radau(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     pivot = alpha[:, 0]
     for k in range(1, alpha.shape[1]):
-        safe = np.where(pivot > 0, pivot, np.inf)
-        pivot = alpha[:, k] - np.square(beta[:, k - 1]) / safe
+        pivot = alpha[:, k] - np.square(beta[:, k - 1]) / np.where(pivot > 0, pivot, np.inf)
     positive = pivot > 0
     last = np.where(positive, np.square(beta[:, -1]) / np.where(positive, pivot, 1), 0)
     return gauss(np.concatenate([alpha, last[:, None]], axis=1), beta)

@@ -20,8 +20,7 @@ from condvendi_jax.statistics import intervals
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-# In eps of the dtype, an empirical bound: the rounding of products with A in a trace.
-ROUNDING = 30
+ROUNDING = 30  # In eps of the dtype, an empirical bound: rounding of products with A in a trace.
 # Beside a kink the error of a quadrature changes its sign with the depth, as nodes move past the
 # kink: a mean over this many depths cancels most of it. Empirical.
 _DEPTHS = 4
@@ -31,10 +30,8 @@ _KINKED = 3.0
 # Of m eigenvalues that are uniform between two nodes, where a hinge grows by d, the nodes miss
 # m d s (1 - s) / 2 with the kink at the share s of the way: at most m d / 8.
 _OF_CELL = 1 / 8
-# In eps of the largest eigenvalue: the size of a rounded zero (`eigenvalues.NOISE_FLOOR`).
-_ZERO = 4
-# Stands for zero where logarithms are taken: far below any eigenvalue above rounding.
-_LEAST = 1e-30
+_ZERO = 4  # In eps of the largest eigenvalue: a rounded zero (`eigenvalues.NOISE_FLOOR`).
+_LEAST = 1e-30  # Stands for zero in logarithms: far below any eigenvalue above rounding.
 # Eigenvalues within this relative distance of the largest have its derivative at infinite order.
 _SAME = 1e-6
 
@@ -372,8 +369,7 @@ def _of_sum(powers: Estimate, order: float, largest: float) -> Estimate:
     """The Renyi entropy out of sum (lambda / largest)^order, linearised about its mean."""
     if order == 1:
         return powers
-    # The largest eigenvalue alone contributes one.
-    mean = max(powers.value, 1.0)
+    mean = max(powers.value, 1.0)  # The largest eigenvalue alone contributes one.
     value = (math.log(mean) + order * math.log(largest)) / (1 - order)
     return powers.through(value, 1 / ((1 - order) * mean))
 

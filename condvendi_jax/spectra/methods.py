@@ -50,10 +50,8 @@ class Method:
 def check_method(method: Method) -> Method:
     """Returns the method, or raises TypeError where it is none."""
     if not isinstance(method, Method):
-        raise TypeError(
-            "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...) or "
-            f"cv.MatrixFree(key=...), received {method!r}."
-        )
+        expected = "cv.Auto(key=...), cv.Exact(), cv.Stored(key=...) or cv.MatrixFree(key=...)"
+        raise TypeError(f"method: expected {expected}, received {method!r}.")
     return method
 
 

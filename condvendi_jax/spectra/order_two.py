@@ -142,10 +142,9 @@ class Answers(NamedTuple):
             rows, pairs = np.flatnonzero(pairs.shares > 0), pairs.supported()
         copies = np.ones(pairs.n, int) if pairs.copies is None else pairs.copies
         if pairs.paired and pairs.prompt_ids is None and not checks.is_concrete(pairs.arrays[1]):
-            raise ValueError(
-                "unbiased: expected prompt_ids, the label of the prompt of every row: inside "
-                "jax.jit it is not known which prompts are equal."
-            )
+            why = "inside jax.jit it is not known which prompts are equal."
+            expected = "expected prompt_ids, the label of the prompt of every row"
+            raise ValueError(f"unbiased: {expected}: {why}")
         count, kind = pairs.prompt_kinds
         exact = pairs.paired and pairs.kernels[1].compares_equality
         single = single_answers(kind, pairs.draws, np.zeros_like(kind), exact=exact)
@@ -270,8 +269,7 @@ def pair_means(
     same, total = float(paired.sum()), between @ shares
     if inside.prompt is not None:
         total = np.where(total > rounding * (sums @ shares), total, 0)
-    # NaN of a single row.
-    means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)
+    means = PairMeans(squares.sum(axis=-1) / same, total / (1 - same), same)  # NaN of a single row.
     if not leaving:
         return means, means
     lost, taken = weight_of(leaving), []
@@ -348,8 +346,7 @@ def slopes(points: Pairs, leaving: Sequence[Leaving] | None) -> Sloped:
         with np.errstate(divide="ignore", invalid="ignore"):
             lost = np.log(without / whole[..., None]) * (1 - weight) / weight
         deletions = PerTerm(*np.where(weight > 0, lost, 0), *missing)
-    computed = Computed(values, None, FROBENIUS)
-    return Sloped(computed, PerTerm(*rows, *missing), deletions, pair_sums)
+    return Sloped(Computed(values, None, FROBENIUS), PerTerm(*rows, *missing), deletions, pair_sums)
 
 
 def by_number(values: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:

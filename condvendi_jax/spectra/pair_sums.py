@@ -223,12 +223,10 @@ def _labels(array: Any) -> np.ndarray:
     return np.unique(rows, axis=axis, return_inverse=True)[1].reshape(-1)
 
 
-def _inside(
-    points: Pairs, leaving: Leaving, compute: Compute, factors: Sequence[int]
-) -> np.ndarray:
-    if leaving.rows.shape[1] > 1:
-        return compute(_sums_by_group, points, factors, leaving)
-    return np.zeros((2 * len(points.arrays) - 1, *leaving.rows.shape))
+def _inside(points: Pairs, groups: Leaving, compute: Compute, factors: Sequence[int]) -> np.ndarray:
+    if groups.rows.shape[1] > 1:
+        return compute(_sums_by_group, points, factors, groups)
+    return np.zeros((2 * len(points.arrays) - 1, *groups.rows.shape))
 
 
 def _sums_by_group(points: Pairs, leaving: Leaving) -> Any:

@@ -92,10 +92,9 @@ def refine(
         raise ValueError("rtol and budget: expected at most one of them.")
     checks.check_key(key)
     if not checks.is_concrete(*grams):
-        raise TypeError(
-            "the spectral measure adapts to numbers and cannot run inside jit, vmap or grad: "
-            "compute all eigenvalues there (method=cv.Exact()), or call it outside."
-        )
+        why = "adapts to numbers and cannot run inside jit, vmap or grad"
+        mend = "compute all eigenvalues there (method=cv.Exact()), or call it outside."
+        raise TypeError(f"the spectral measure {why}: {mend}")
     wanted = DEFAULT_RTOL if rtol is None else checks.check_rtol(rtol)
     tight = grams[0].n > _MANY and wanted <= DEFAULT_RTOL
     start = budget or (Budget(sweeps=12, steps=24) if tight else Budget())
@@ -114,10 +113,9 @@ def refine(
         shallow = [[half.entropy(entropy) for half in halves] for entropy in entropies]
         plan = _plan(samplers, rows, shallow, combine, wanted)
         if plan is None:
-            checks.warn(
-                f"the spectral measure reached a relative error of {worst:.1e}, not "
-                f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
-            )
+            reached = f"reached a relative error of {worst:.1e}, not {wanted:.1e}"
+            mend = "a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
+            checks.warn(f"the spectral measure {reached}: {mend}")
             return samplers, rows
         _, steps, probes = plan
         sampled.deepen(steps)

@@ -14,10 +14,8 @@ import numpy as np
 from condvendi_jax.statistics import intervals
 from condvendi_jax.statistics.reasons import Reason
 
-# Where noise is a larger part of the variance, it stays in.
-NOISE = 0.5
-# The width of a 95% interval of a normal variable, in standard errors.
-_WIDTH = 2 * 1.96
+NOISE = 0.5  # Where noise is a larger part of the variance, it stays in.
+_WIDTH = 2 * 1.96  # The width of a 95% interval of a normal variable, in standard errors.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,8 +64,7 @@ class Error:
 
     def times(self, factor: float) -> Self:
         """The error of the estimate times a positive number."""
-        names = ("value", "influences", "noise")
-        more: Any = {name: factor * getattr(self, name) for name in names}
+        more: Any = {n: factor * getattr(self, n) for n in ("value", "influences", "noise")}
         more["inverse"] = self.inverse and self.inverse.times(1 / factor)
         return dataclasses.replace(self, ends=intervals.scaled(factor, self.at_levels), **more)
 

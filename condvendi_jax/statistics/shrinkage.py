@@ -35,8 +35,7 @@ _MOST = 2000  # Prompts that the prior is estimated from.
 # Of the prior without a form: rounds, the part of the others in it, and what its fit must gain.
 _ROUNDS, _OTHERS, _PENALTY = 10, 0.2, 4.0
 _TINY = 1e-300  # So that nothing is divided by 0.
-# Similarities, finer near 0 and 1.
-_EDGES = np.sin(np.linspace(0, np.pi / 2, 241)) ** 2
+_EDGES = np.sin(np.linspace(0, np.pi / 2, 241)) ** 2  # Similarities, finer near 0 and 1.
 _STEPS, _S = np.diff(_EDGES), (_EDGES[1:] + _EDGES[:-1]) / 2
 # zeta_1 is at most this, which it is where one answer is preferred; it is 0 of equal answers.
 _LARGEST = _S**1.5 - _S**2
@@ -150,7 +149,7 @@ def _posterior(
     priors, logs = _priors(similarity, noise)
     some = slice(None, None, math.ceil(similarity.size / _MOST))
     for _ in range(_PASSES):
-        likely = _likelihood(similarity, answers, *zeta)
+        likely = _likelihood(similarity, answers, zeta)
         fits = logs + np.sum(np.log(likely[some] @ priors.T + _TINY), axis=0)
         free = _smooth_prior(likely[some], np.exp(fits - fits.max()) @ priors)
         fits = np.append(fits, np.sum(np.log(likely[some] @ free + _TINY)) - _PENALTY)
@@ -159,7 +158,7 @@ def _posterior(
         zeta = _components(posterior.mean(axis=0), of_answers, of_pair)
     # Near 1 one answer is preferred, and zeta_1 is the largest, whatever that of most prompts is.
     zeta_1 = np.clip(_WIDE * zeta[0], _S * _LARGEST, _LARGEST)
-    wide = _likelihood(similarity, answers, zeta_1, zeta[1])
+    wide = _likelihood(similarity, answers, (zeta_1, zeta[1]))
     sums = np.cumsum(_normalised(wide * prior), axis=1)
     low = _EDGES[np.argmax(sums > 0.5 - _POSTERIOR / 2, axis=1)]
     high = _EDGES[np.argmax(sums > 0.5 + _POSTERIOR / 2, axis=1) + 1]
@@ -177,13 +176,11 @@ def _components(density: np.ndarray, of_answers: float, of_pair: float) -> tuple
     return zeta, min(max(of_pair / max(density @ binary, _TINY), 1e-3), 1) * binary
 
 
-def _likelihood(
-    similarity: np.ndarray, answers: np.ndarray, zeta_1: np.ndarray, zeta_2: np.ndarray
-) -> np.ndarray:
+def _likelihood(similarity: np.ndarray, answers: np.ndarray, zeta: tuple[Any, Any]) -> np.ndarray:
     """The quasi-likelihood, the integral of (U - s) / Var U over s, of maximum 1, `[p, s]`."""
-    logs, of_pairs = np.zeros((similarity.size, _S.size)), np.maximum(zeta_2 - 2 * zeta_1, 0)
+    logs, of_pairs = np.zeros((similarity.size, _S.size)), np.maximum(zeta[1] - 2 * zeta[0], 0)
     for k in np.unique(answers):  # `Components.within` at each similarity.
-        slope = _STEPS / (4 * zeta_1 / k + 2 * of_pairs / (k * (k - 1)))
+        slope = _STEPS / (4 * zeta[0] / k + 2 * of_pairs / (k * (k - 1)))
         first, second = (np.cumsum(terms) - terms / 2 for terms in (slope, slope * _S))
         logs[answers == k] = similarity[answers == k, None] * first - second
     return np.exp(logs - logs.max(axis=1, keepdims=True))
