@@ -18,7 +18,8 @@ from condvendi_jax.base import tables
 from condvendi_jax.data.pairs import Pairs
 from condvendi_jax.inference import errors as grouping
 from condvendi_jax.inference.evaluations import Keys
-from condvendi_jax.statistics.influences import group_influences
+from condvendi_jax.results.between import Between
+from condvendi_jax.statistics.influences import Error, group_influences
 
 WIDTHS = (0.8, 0.6)
 LABELS = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
@@ -194,6 +195,25 @@ def test_results_are_plain_data_and_print_as_text():
     cell = words(found.overlaps[0, 1], found.overlap_errors[0, 1])
     assert row.split()[:5] == ["a", "1", *cell.split()]
     assert last.endswith(f"leaving out {found.groups} groups of prompts")
+
+
+def test_overlaps_and_small_errors_are_shown_as_what_they_are():
+    """Of 20 groups with influences of 0.005 the interval is 2.093 * 0.005 to each side."""
+    for overlap, cell in ((1.05, "1.05"), (1.2, "unknown")):
+        overlaps = np.array([[1, overlap], [overlap, 1]])
+        found = Between(("a", "b"), True, 1.9, 2.0, overlaps, None, None)
+        assert found.table().rows[0] == ["a", "1", cell]
+    for size, words in ((0.005, "1.500 [1.490, 1.510]"), (5e-6, "1.5")):
+        error = Error(1.5, np.full((1, 20), size))
+        found = Between(("a", "b"), True, 1.5, 2.0, overlaps, error, None)
+        assert found.headline().endswith(f"order 2: {words} of 2")
+
+
+@pytest.mark.parametrize(("labels", "groups"), [(50, 50), (51, 20)])
+def test_up_to_fifty_labels_are_groups(labels, groups):
+    rows = np.repeat(np.arange(labels), 2)[:, None]
+    models = {"a": rows, "b": 2 * rows}
+    assert cv.between_models(models, rows, groups=rows[:, 0], **LABELS).groups == groups
 
 
 def test_bad_input_is_refused():

@@ -283,6 +283,9 @@ def test_a_table_says_what_it_can_rank():
     assert few.sentence() == f"{start} are too few to rank them: {chance}; about 62 would do"
     more = dataclasses.replace(table, spread=spread._replace(reliability=0.8))
     assert more.sentence() == f"{start} can rank them: 20{chance[2:]}"
+    for p in (0.05, 0.2):
+        none = dataclasses.replace(table, spread=spread._replace(p_value=p))
+        assert none.sentence().startswith(f"no sign that prompts differ (p = {p:.2f})")
     one = table.prompts[0]._replace(shrunken=0.25, low=0.2, high=0.5)
     assert one.in_words() == "4.0 [2.0, 5.0]" and one._replace(low=0).in_words() == "> 2"
 

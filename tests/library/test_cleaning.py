@@ -56,6 +56,12 @@ def test_what_stands_around_answers_is_cut(around):
     assert str(result).startswith(f"{AROUND[around]} from 2 answers")
 
 
+@pytest.mark.parametrize(("letters", "cut"), [(360, True), (440, False)])
+def test_a_template_before_the_prompt_has_at_most_400_characters(letters, cut):
+    said = [f"{'Be brief. ' * (letters // 10)}{PROMPT} Rome"] * 4
+    assert cleaned(said, [PROMPT] * 4).texts == (["Rome"] * 4 if cut else said)
+
+
 def test_ends_of_sentences_that_were_padded_are_cut():
     texts = [f"{city} of {k}" for k, city in enumerate(CITIES * 4)]
     padded = [text + "<｜end▁of▁sentence｜>" * (1 + k % 5) for k, text in enumerate(texts)]
@@ -72,10 +78,13 @@ def test_what_is_the_answer_stays():
     text = "The answer: Paris, which is the final result: no other city"
     assert cleaned([f"<|begin_of_text|>{text}"] * 3, [None] * 3).texts == [text] * 3
     for said in (
-        ["[Yes] it is"] * 6 + ["[No] it is not"] * 4,
+        ["[Yes] it is"] * 7 + ["[No] it is not"] * 3,
         ["Answer: a"] * 6 + ["Result: b"] * 4,
+        ["Answer: a"] * 7 + ["Answer:"] * 3,  # Too many would be empty.
+        ["Answer: a", "b"],  # One, and half, are not most.
+        ["Answer: a", "Answer: b", "c", "d"],
     ):
-        assert cleaned(said, [None] * 10) == (said, {})
+        assert cleaned(said, [None] * len(said)) == (said, {})
     page = [
         '<div class="reasons">a</div><p>b</p>',
         "Reasons:\n- one\nResult: two",

@@ -39,7 +39,7 @@ def files_of_models(tmp_path_factory):
     (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)))
     for path, answers, more in (
         ("r/same.jsonl", ("a", "bb"), {"model": "inside"}),
-        ("s/same.jsonl", ("c", "c"), {}),
+        ("s/same.jsonl", ("c", "dd"), {}),
         ("r/x.jsonl", "ab", {"model": "x"}),
         ("r/y.jsonl", "cd", {"model": "y"}),
     ):

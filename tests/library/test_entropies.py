@@ -21,6 +21,11 @@ def test_entropies_have_the_closed_form(order, dtype):
     assert_close(of_spectrum(jnp.asarray([0.9, 0.1], dtype)), renyi(np.array([0.9, 0.1]), order))
 
 
+def test_eigenvalues_of_a_few_eps_are_rounding():
+    values = jnp.asarray([0.5, 0.5] + [8 * np.finfo(np.float32).eps] * 50, jnp.float32)
+    assert_close(jnp.exp(cv.Entropy(0.2).of_spectrum(values)), 2)
+
+
 @pytest.mark.parametrize("order", [1e4, 1e30, 1e39, 1e300])
 def test_very_large_orders_reach_infinity(order):
     values = jnp.asarray([0.5, 0.3, 0.2, 0.0], jnp.float32)

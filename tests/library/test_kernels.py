@@ -192,6 +192,9 @@ def test_every_argument_changes_the_selection(points):
 
 def test_more_partitions_are_drawn_of_fewer_rows(points):
     assert "mean of 400 partitions" in cv.bandwidth_by_rule(points, "variance", key=KEY).rule
+    many = np.random.default_rng(0).normal(size=(2000, 1)).astype(np.float32)
+    one = cv.bandwidth_by_rule(many, "variance", key=KEY, partitions=1)
+    assert "10 disjoint subsets of 200 (" in one.rule
     with pytest.raises(ValueError, match="partitions: expected an integer of at least 1"):
         cv.bandwidth_by_rule(points, "variance", key=KEY, partitions=0)
 
@@ -218,6 +221,18 @@ def test_a_far_row_does_not_move_the_median(far):
     again[8:] *= np.float32(1 + 1e-7)
     doubled = np.concatenate([points, again])
     assert median_of(doubled) == pytest.approx(expected, rel=1e-2)
+
+
+def test_rows_that_differ_by_a_hundred_eps_have_a_distance():
+    """Two of 10 distances are 1e-5; the median of all is 1.00001, of the others 1.5."""
+    points = np.float32([[-1], [-1.00001], [0], [1], [1.00001]])
+    assert median_of(points) == pytest.approx(1, rel=1e-3)
+
+
+def test_median_of_a_thousand_rows_is_over_all():
+    points = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
+    expected = np.median(scipy.spatial.distance.pdist(points.astype(np.float64)))
+    assert median_of(points) == pytest.approx(expected, rel=1e-6)
 
 
 def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():

@@ -14,7 +14,7 @@ from answer_sets import SETS
 import condvendi_jax as cv
 from condvendi_jax import encoders
 from condvendi_jax.encoders import embedding
-from condvendi_jax.encoders.limits import limits_of, scripts
+from condvendi_jax.encoders.limits import apart, limits_of, scripts
 from condvendi_jax.encoders.similarity import code, exact
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -93,6 +93,12 @@ def test_what_an_encoder_of_english_does_not_see_is_named(name):
     assert not limits(SETS[name], embedding.as_loaded(fake_encoders.Means()))
 
 
+def test_three_of_twenty_ways_of_writing_are_named():
+    others = [f"{'once ' * k}there was a bird" for k in range(1, 18)]
+    ((kind, _, evidence, _),) = limits(["so it is", "“So it is”", "**so it is**", *others])
+    assert (kind, evidence) == ("notations", "3 of 20")
+
+
 def test_texts_that_are_cut_are_named_under_any_encoder():
     words = "1 of 2 texts are longer than the 8 tokens that x reads"
     reads = types.SimpleNamespace(describe_cut=lambda _: f"{words}; the rest of each is ignored.")
@@ -148,6 +154,12 @@ def test_models_in_other_scripts_are_not_tested(other, encoder, compared):
     assert ("a: LATIN 100%; b: CYRILLIC 100%" in first) != compared
     assert (found.between is None) != compared
     assert "leads" not in str(found) or compared
+
+
+@pytest.mark.parametrize(("foreign", "expected"), [(0.3, {frozenset("ab")}), (0.2, set())])
+def test_scripts_are_unlike_from_a_quarter_of_the_letters(foreign, expected):
+    other = {"LATIN": 1 - foreign, "CYRILLIC": foreign}
+    assert apart({"a": {"LATIN": 1.0}, "b": other}) == expected
 
 
 @pytest.mark.slow

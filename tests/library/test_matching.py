@@ -112,6 +112,7 @@ TEXTS = {  # The prompts of two models, what is said, and the cause.
     "other samples": (["q1", "q2"], ["q1-s1", "q2-s9"], "0 of its 2", "numbers of samples"),
     "fewer than half": (list("abcde"), list("devwx"), "2 of its 5 prompts", "show no cause"),
     "a smaller set": (list("abcde"), list("de"), "2 of its 5 prompts", "show no cause"),
+    "two of four": (["A B", "c d", "e", "f"], ["a b", "C d", "g", "h"], "0 of its 4", "capitals"),
     "a template": (["is 3 odd", "is 4 odd"], ["<s>3</s>", "<s>4</s>"], "0 of its 2", TEMPLATE),
 }
 

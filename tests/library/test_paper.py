@@ -162,6 +162,13 @@ def test_the_command_writes_it(tmp_path, monkeypatch, capsys):
         assert report.latex in written
 
 
+@pytest.mark.parametrize(("letters", "column"), [(28, "l"), (29, r"p{0.45\linewidth}")])
+def test_names_of_more_than_28_letters_are_wrapped(letters, column):
+    found = cv.compare({"a" * letters: OUTPUTS}, **QUIET, output_kernel=cv.Gaussian(0.7))
+    for long in (False, True):
+        assert f"{{@{{}}{column}l" in cv.report.latex(found, long=long).latex
+
+
 ANSWERS = (OUTPUTS, np.repeat(np.arange(8), 5))
 LONG = {f"{name}, a model with a long name": (1 + k) * OUTPUTS for k, name in enumerate("abcdefg")}
 LAYOUTS = {

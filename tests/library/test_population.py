@@ -377,6 +377,14 @@ def test_intervals_of_rows_of_which_no_prompt_repeats(level, how):
     assert found.similarities.vendi == pytest.approx(expected, rel=1e-4)
 
 
+def test_a_similarity_of_one_in_100_000_is_no_rounding():
+    """Two rows at the distance d: exp(-d^2 / 2) squared is 1e-5 at d^2 = log(1e5)."""
+    rows = np.float32([[0], [math.sqrt(math.log(1e5))]])
+    kernel = {"output_kernel": cv.Gaussian(1.0)}
+    found = cv.evaluate(rows, **kernel, orders=[2], errors=False).order(2)
+    assert found.unbiased.vendi == pytest.approx(1e5, rel=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore:outputs. under Indicator.. all kernel values")
 def test_scores_of_answers_that_all_differ_have_open_intervals():
     """No upper end of the scores; nothing is known of information but that 12 prompts bound it."""

@@ -257,6 +257,8 @@ def test_too_few_groups_give_no_bands_and_say_so():
         found
     )
     assert "nothing is tested over the bandwidths: there are fewer than 7" in str(found)
+    for groups, few in ((99, True), (100, False)):
+        assert ("; these are few" in str(dataclasses.replace(found, groups=groups))) == few
 
 
 WIDE = [0.5, 1, 2, 4]

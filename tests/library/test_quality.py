@@ -71,6 +71,11 @@ def test_number_and_share_are_those_of_all_ordered_draws():
     assert_close(np.float32(of(draws=1).number.value), share.mean())
 
 
+def test_at_most_a_hundred_draws_are_chosen():
+    pairs = {"": Pairs(np.float32(np.arange(240)[:, None]), np.repeat([0, 1], 120), **KERNEL)}
+    assert module.Asked.of(pairs, np.ones(240), AT_LEAST, None).draws == 100
+
+
 def test_diversity_is_that_of_the_good_outputs_of_prompts_with_two():
     found = of(at_least=0.5, diversity=True)
     good = QUALITY >= 0.5

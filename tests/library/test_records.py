@@ -260,7 +260,11 @@ def several(*answers):
     return [(f"p{k}", answers[k % len(answers)]) for k in range(10)]
 
 
-UNIQUE = [(f"p{k}", f"a story of {k} animals") for k in range(10)]
+def stories(count):
+    return [(f"p{k}", f"a story of {k} animals") for k in range(count)]
+
+
+UNIQUE = stories(10)
 IDEAS = [(f"p{k}", f"idea number {(k + j) % 20}") for k in range(40) for j in (0, 3)]
 REMARKS = [("very likely", "rather unlikely", f"remark {k // 2}") for k in range(40)]
 DOUBTFUL = {
@@ -279,6 +283,9 @@ DOUBTFUL = {
     "choices": (several("A", "B", "C"), None),
     "sentences": (several("The answer is 1.", "The answer is 2.", "I am not sure."), None),
     "one error": ([*UNIQUE, ("p0", "NameError: name 'x' is not defined")], None),
+    "a fifth": (stories(20) + several("I cannot help you.")[:6], "6 of 26 repeat .* 'I cannot h"),
+    "eight letters": (UNIQUE + several("No reply")[:5], "5 of 15 repeat a text .* 'No reply'"),
+    "a twentieth": (stories(40) + several("None")[:3], "3 of 43 look like errors"),
     "a refusal": (UNIQUE + several("I cannot help.")[:2], None),
 }
 

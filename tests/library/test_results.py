@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -17,6 +18,8 @@ from matplotlib.text import Text
 import condvendi_jax as cv
 from condvendi_jax.base import files
 from condvendi_jax.base.result import comma_separated
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.results import plots
 
 PROMPTS, KERNEL = np.repeat(np.arange(8), 6), cv.Gaussian(1.0)
 MODELS = {
@@ -103,6 +106,26 @@ def test_data_have_the_numbers_of_the_result(results):
     shown = [int(line.split()[0]) for line in str(rows).splitlines()[3:]]
     order = np.argsort(rows.influences.conditional, kind="stable")
     assert shown == [*order[:3], *order[-3:]]  # Those at both ends.
+
+
+def test_small_p_values_and_roundings_are_shown_as_what_they_are(results):
+    found, scored = results["comparison"], results["evaluation"].orders[0]
+    for p, cell in ((0.005, "0.005"), (0.0009, "<0.001")):
+        difference = found.main[0].differences[0]._replace(p_value=p, adjusted=p)
+        ranking = dataclasses.replace(found.main[0], differences=(difference,))
+        (row,) = dataclasses.replace(found, rankings=(ranking,)).differences().rows
+        assert row[5:7] == [cell, cell]
+    for moved, told in ((0.05, [True]), (0.005, [])):
+        rounding = PerScore(*[math.log1p(moved)] * 3)
+        changed = dataclasses.replace(scored.decomposition, rounding=rounding)
+        orders = (dataclasses.replace(scored, decomposition=changed),)
+        notes = dataclasses.replace(results["evaluation"], orders=orders).notes()
+        assert ["float32 may change scores by 5%" in n for n in notes if "rounding" in n] == told
+
+
+def test_an_axis_ends_at_twice_the_largest_value():
+    ends = np.array([[[1, 100], [2, 100]]])
+    assert plots._reach(np.array([[2.0, 3.0]]), ends)[1] == pytest.approx(1.05 * 6)
 
 
 def test_a_decomposition_prints_inside_a_transformation():

@@ -119,6 +119,8 @@ def test_a_split_group_warns_once():
     with pytest.warns(UserWarning, match=r"3 completions in this process.*per_device_train_batch"):
         call(function, ["q"] * 3, ANSWERS["q"])
     call(function, ["q"] * 3, ANSWERS["q"])  # Warnings are errors here.
+    with pytest.warns(UserWarning, match="has 12 completions"):
+        call(reward(8), ["q"] * 12, ANSWERS["q"] * 4)
     call(reward(3), ["q"] * 6, ANSWERS["q"] * 2)  # The prompt was drawn twice.
 
 

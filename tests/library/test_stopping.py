@@ -1,5 +1,6 @@
 """Ask again or stop: estimates and upper ends by brute force, their theory, the stream."""
 
+import inspect
 import itertools
 import json
 import math
@@ -15,7 +16,7 @@ from rates import is_at_most
 from scipy import optimize
 
 import condvendi_jax as cv
-from condvendi_jax.cli import __main__
+from condvendi_jax.cli import __main__, verbs
 from condvendi_jax.integrations import DiversityReward
 from condvendi_jax.statistics.sequential import after_each
 
@@ -115,6 +116,9 @@ def test_the_rule_and_kinds_of_outputs():
         for other in (cv.enough(matrix), cv.enough([5, 5, 6, 7], prompts)):
             assert str(by_text) == str(other)
     assert by_text.lines() == cv.enough([texts[:2], texts[2:]], [*"qp"], similarity="exact").lines()
+    assert cv.enough([1, 1, 1, 2], until=0.25).stop  # One of four is new: exactly the limit.
+    defaults = inspect.signature(cv.enough).parameters
+    assert verbs.Enough().until == defaults["until"].default == 0.1
     counted = cv.enough([5, 5, 6, 7, 8], [*"qqppz"])  # One answer to z cannot tell.
     assert [(p.prompt, p.answers) for p in counted.prompts] == [("q", 2), ("p", 2), ("z", 1)]
     assert counted.new.value == 0.5 and "prompt 'p': 2 answers" in str(counted)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.records.record import Candidate
+from condvendi_jax.records.record import Candidate, _texts
 
 POOL = ["pear", "fig", "plum", "apple", "It rains.", "My brother plays the guitar.", "42", "yes"]
 GOLD_FIRST = {"question": "Q{i}?", "answer": "gold {i}"}
@@ -122,6 +122,21 @@ def test_two_fields_that_may_be_right_are_refused_by_name(tmp_path, one, other):
     assert cv.read_records(path, answer_field=other).answers["m"][0] == "b 0 0"
     models = cv.read_records(path, answer_field=f"{one},{other}").answers
     assert {name: len(said) for name, said in models.items()} == {one: 9, other: 9}
+
+
+def test_the_least_shares_of_prompts_that_vary_and_that_have_texts_of_their_own():
+    for count, varies in ((10, True), (21, False)):
+        said = {f"p{k}": ["a", "a" if k else "b"] for k in range(count)}
+        assert Candidate("x", said=said).varies == varies
+    for kinds, distinct in ((5, True), (2, False)):
+        said = {f"p{k}": [f"a{k % kinds}"] for k in range(10)}
+        assert Candidate("x", said=said).is_distinct == distinct
+
+
+def test_texts_are_looked_for_in_three_objects():
+    deep = {"b": {"c": {"d": "text"}}}
+    assert _texts({"a": deep}, ()) == {"a.b.c.d": ["text"]}
+    assert _texts({"o": {"a": deep}}, ()) == {}
 
 
 def test_names_of_classes_and_models_are_no_answers(tmp_path):
