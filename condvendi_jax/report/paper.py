@@ -121,6 +121,10 @@ def _in_a_column(result: Any, bars: Bars, first: evaluation.Evaluation) -> str:
             estimate = main or (lambda _: scored.estimate("conditional", unbiased=True))
             more = {name: [str(estimate(bar.model)) for bar in bars.models]}
             notes.append(f"Column {name}: of any number of {first.noun}")
+    elif isinstance(result, Comparison) and (near := result.main[0]).score == "near":
+        more = {"near prompts": [str(near.estimate(bar.model)) for bar in bars.models]}
+        notes[0] += ", estimated from near prompts" * all(bar.known for bar in bars.models)
+        notes.append(f"Near prompts and letters: {near.name}")
     columns = {"model": [bar.model or "outputs" for bar in bars.models]}
     columns |= {what: [*map(str, bars.models)], **more, "": [bar.letters for bar in bars.models]}
     if "[" in "".join(columns[what]):

@@ -276,9 +276,12 @@ class Ranking(Result):
                 words = f"{ahead[0]} leads: it is more diverse than {whom}"
                 ratio, known = self.ratio_in_words(self.differences[0]), self.values[ahead[0]]
                 if len(others) == 1 and math.isfinite(known) and "[" in ratio:
+                    both = f"{known:.4g} against {self.values[whom]:.4g}"
+                    how = f"by {self.name}"
+                    if self.score == "near":
+                        how = f"for {self.name.partition(' for ')[2]}"
                     words = f"{ahead[0]} leads: it is {ratio} times as diverse as {whom}"
-                    both = f"{known:.3g} against {self.values[whom]:.3g}"
-                    words += f", by {self.name}" * (self.score != "near") + f" ({both})"
+                    words += f", {how} ({both})"
                 if self.rank_sets[ahead[0]] != (1, 1):
                     words = f"{ahead[0]} leads, but is not told apart from every other model"
         elif self.states == {"equal"}:

@@ -196,12 +196,17 @@ def test_a_short_report_has_80_words_and_the_numbers_of_the_figure(layout, tmp_p
     assert number == (f"differ, of {bars.limit:g}" if bars.limit == 5 else bars.by or "number")
     expected = [[bar.model or "outputs", str(bar), bar.letters] for bar in bars.models]
     assert [[*row[:2], row[-1]] for row in rows] == expected
-    assert more == ["Conditional-RKE"] * (bars.limit == 5)
+    # Letters are of the score beside them, where the first number has none of its own.
+    near = layout == "near prompts"
+    assert more == (["Conditional-RKE"] if bars.limit == 5 else ["near prompts"] * near)
+    assert ("different outputs for prompts closer than" in report.latex) == near
     if more and alone:
         assert rows[0][2] == str(found.order(2).estimate("conditional", unbiased=True))
     elif more:
         assert [r[2] for r in rows] == [str(found.main[0].estimate(b.model)) for b in bars.models]
-    assert (f"of {bars.limit:g}: Conditional-RKE (order 2) of these." in report.latex) == bool(more)
+    assert (f"of {bars.limit:g}: Conditional-RKE (order 2) of these." in report.latex) == (
+        bars.limit == 5
+    )
     assert ("share a letter" in report.latex) == any(bar.letters for bar in bars.models)
     assert not any(bar.letters for bar in bars.models) or layout != "saturated"
     if shutil.which("pdflatex") is None:
