@@ -122,7 +122,7 @@ def test_looks_of_the_page_arrive_with_their_figures(tmp_path):
 def test_the_reward_of_trl_and_the_metric_of_torch_arrive(tmp_path):
     read = received(SCALARS, tmp_path)
     # The lengths 1, 1, 1 and 4; of six pairs of labels, two are equal.
-    for name, value in {"answer_diversity": 1.6, "conditional": 3.0}.items():
+    for name, value in {"different_completions": 1.6, "conditional": 3.0}.items():
         assert read["wandb"][name] == pytest.approx(value)
         assert read["tensorboard"][name] == [[0, pytest.approx(value)]]
         values = [line[name] for line in read["trackio"] if name in line]
