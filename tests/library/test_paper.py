@@ -94,6 +94,8 @@ def test_the_paragraph_says_what_was_chosen():
     assert comment.startswith("% WARNING: ") and "--equal_prompts" in comment and table
     with pytest.raises(TypeError, match="encoder: expected its name, received 3"):
         cv.report.latex(found, encoder=3)
+    classes = cv.Similarities.from_classes([0, 0, 1, 2] * 10, [*range(10)] * 4)
+    assert "embeddings" not in cv.report.latex(cv.evaluate(classes, orders=[2])).paragraph
 
 
 def test_outputs_alone_of_one_model_without_errors():
